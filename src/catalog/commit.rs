@@ -23,6 +23,7 @@ use super::store::codec::{damaged, pack};
 use super::store::keys::statement_key;
 use super::store::record::{ResourceRecord, held};
 use super::store::{TableId, TreeStore};
+use super::version::ChangeMark;
 use super::{Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -153,7 +154,7 @@ impl<'c> Commit<'c> {
         let store = self.catalog.store();
         let txn = store.env.read_txn()?;
         let most = usize::try_from(self.catalog.most_in_place()).unwrap_or(usize::MAX);
-        for row in store.rows(&txn, store.held, (Bound::Unbounded, Bound::Unbounded))?.take(most) {
+        for row in store.rows(&txn, TableId::Held, (Bound::Unbounded, Bound::Unbounded))?.take(most) {
             let (key, row) = row?;
             let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("content", key))?;
             self.accepted.insert((set, uri));
@@ -313,10 +314,10 @@ impl<'c> Commit<'c> {
                 facts.supersede(&naming, next.set, &uri, media_types())?;
             }
             if let Some(new) = new {
-                let ChangeRow { time, datetime, .. } = row;
-                let newest = new.lastmod.or(datetime);
+                let (time, mark) = (row.time, ChangeMark { datetime: row.datetime, is_news: next.is_new });
+                let newest = new.lastmod.or(row.datetime);
                 facts.add_record(FactTag::Changed, &naming, (&uri, new), &[next.set], newest, |record| {
-                    pack(&ChangedValue { time, datetime, is_news: next.is_new, record })
+                    pack(&ChangedValue { time, mark, record })
                 })?;
             }
         }
@@ -405,8 +406,8 @@ impl<'b> Restated<'b> {
             let (mut sets, mut held) = (Vec::new(), Vec::new());
             for set in record.sets.iter() {
                 let key = statement_key(set, &uri);
-                if store.get(txn, store.held, &key)?.is_none() {
-                    let row = store.decoded(txn, store.journal, &key, ChangeRow::decode)?;
+                if store.get(txn, TableId::Held, &key)?.is_none() {
+                    let row = store.decoded(txn, TableId::Journal, &key, ChangeRow::decode)?;
                     sets.push((set, row.map_or(lists.at(set), |row| Some(row.time))));
                 } else if !self.accepted.contains(&(set, uri.clone())) {
                     held.push(set);
@@ -429,7 +430,7 @@ type VisitHeld<'v> = dyn FnMut(&[u8], SetId, &Uri, Option<ResourceRecord<'_>>) -
 /// its set is `decided_again`.
 fn each_held(base: &Base<'_>, decided_again: &BTreeSet<SetId>, visit: &mut VisitHeld<'_>) -> Result<(), CatalogError> {
     let Base { store, txn, naming: Some(naming), .. } = base else { return Ok(()) };
-    for row in store.rows(txn, store.held, (Bound::Unbounded, Bound::Unbounded))? {
+    for row in store.rows(txn, TableId::Held, (Bound::Unbounded, Bound::Unbounded))? {
         let (key, row) = row?;
         let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("content", key))?;
         let located = match decided_again.contains(&set) {

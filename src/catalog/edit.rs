@@ -153,7 +153,7 @@ impl<'o> Comparison<'o> {
     pub(super) fn compare(&mut self, file: &NewFile<'_>, base: Option<NamedNode<'o>>) -> Result<bool, CatalogError> {
         let new = &file.resource;
         if let Some((known, record)) = base.and_then(|known| Some((known, known.node.resource?))) {
-            if record.bytes == new.bytes && !self.is_renamed && !file.is_news {
+            if record.bytes == new.bytes && !self.is_renamed && !file.mark.is_news {
                 return Ok(true);
             }
             if self.base.is_same_uri(&known.node, new, file.path, &self.scope.naming)? {
@@ -200,7 +200,7 @@ impl<'o> Comparison<'o> {
         }
         let is_same = is_same_path && known.says_the_same(new) && known.sets == new.sets && known.member == new.member;
         let vouched = || version::same_after_update(known, new, true).ok_or_else(|| damaged("resource", file.path));
-        if is_same && (!file.is_news || vouched()?) { Ok(()) } else { self.edit(file) }
+        if is_same && (!file.mark.is_news || vouched()?) { Ok(()) } else { self.edit(file) }
     }
 
     /// Adds to the edits, unless they become too many.

@@ -10,7 +10,7 @@ use super::sort::Sorted;
 use super::store::codec::{Decoder, damaged, unpack};
 use super::store::keys::statement_key;
 use super::store::record::ResourceRecord;
-use super::version;
+use super::version::{self, ChangeMark};
 use super::{CatalogError, Naming, SetId};
 use crate::document::{Timestamp, Uri};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -124,18 +124,15 @@ pub(super) struct Group {
 pub(super) struct StatedResource {
     /// The record, with the URI where the path does not give it.
     pub record: Vec<u8>,
-    /// The `datetime` of the change that states it, which stands in for a `lastmod`.
-    pub datetime: Option<Timestamp>,
-    /// True where a change states it that is not in the journal yet.
-    pub is_news: bool,
+    pub mark: ChangeMark,
     /// The time of the latest statement about it.
     time: Option<Timestamp>,
 }
 
 impl StatedResource {
     /// A resource whose time does not count any more: its statements are united.
-    pub(super) fn of(record: Vec<u8>, datetime: Option<Timestamp>, is_news: bool) -> StatedResource {
-        StatedResource { record, datetime, is_news, time: None }
+    pub(super) fn of(record: Vec<u8>, mark: ChangeMark) -> StatedResource {
+        StatedResource { record, mark, time: None }
     }
 }
 
@@ -149,10 +146,7 @@ pub(super) struct NewFile<'a> {
     pub is_plain: bool,
     /// The record, with the URI where name and path do not give it.
     pub resource: ResourceRecord<'a>,
-    /// The `datetime` of the change that says so, which stands in for a `lastmod`.
-    pub datetime: Option<Timestamp>,
-    /// True if a change says so that is not in the journal: the content counts as new unless the entry vouches for it.
-    pub is_news: bool,
+    pub mark: ChangeMark,
 }
 
 impl NewFile<'_> {
@@ -167,7 +161,7 @@ impl NewFile<'_> {
 
     /// Its resource as part of a group.
     pub(super) fn stated(&self) -> StatedResource {
-        StatedResource::of(self.resource.bytes.to_vec(), self.datetime, self.is_news)
+        StatedResource::of(self.resource.bytes.to_vec(), self.mark)
     }
 }
 
@@ -215,9 +209,8 @@ impl Group {
     ) -> Result<(), CatalogError> {
         let (_, name) = split(&self.key);
         for (index, stated) in self.resources.iter().enumerate() {
-            let StatedResource { datetime, is_news, .. } = *stated;
             let (is_plain, resource) = (index == 0 && self.folder.is_none(), self.decode(&stated.record)?);
-            let plain = NewFile { name, path: &self.key[1..], is_plain, resource, datetime, is_news };
+            let plain = NewFile { name, path: &self.key[1..], is_plain, resource, mark: stated.mark };
             if is_plain && resource.uri.is_none() {
                 visit(plain)?;
                 continue;
@@ -253,23 +246,20 @@ impl Group {
                 let time = sets.iter().filter_map(|(_, time)| *time).max();
                 if !members.is_empty() {
                     let record = known.belonging(known.uri, &members, known.member);
-                    let resource = StatedResource { record, datetime: None, is_news: false, time };
-                    self.state(resource, &scope.naming)?;
+                    self.state(StatedResource { record, mark: ChangeMark::default(), time }, &scope.naming)?;
                 }
             }
             FactTag::Listed => {
                 let new = self.decode(value)?;
                 let set = new.sets.iter().next().unwrap_or_default();
                 if self.superseded.is_empty() || !self.is_superseded(set, &new) {
-                    let time = scope.list_at(set);
-                    let resource = StatedResource { record: value.to_vec(), datetime: None, is_news: false, time };
-                    self.state(resource, &scope.naming)?;
+                    let (record, time) = (value.to_vec(), scope.list_at(set));
+                    self.state(StatedResource { record, mark: ChangeMark::default(), time }, &scope.naming)?;
                 }
             }
             FactTag::Changed => {
-                let ChangedValue { time, datetime, is_news, record } = unpack(value).ok_or_else(|| self.corrupt())?;
-                let resource = StatedResource { record: record.to_vec(), datetime, is_news, time: Some(time) };
-                self.state(resource, &scope.naming)?;
+                let ChangedValue { time, mark, record } = unpack(value).ok_or_else(|| self.corrupt())?;
+                self.state(StatedResource { record: record.to_vec(), mark, time: Some(time) }, &scope.naming)?;
             }
             // The facts that state the resource came before.
             FactTag::Member => {
@@ -377,10 +367,7 @@ impl Group {
         let record = known.belonging(known.uri, &sets, known.member);
         match index {
             Some(index) => self.resources[index].record = record,
-            None => {
-                let resource = StatedResource { record, datetime: None, is_news: false, time: None };
-                self.add(resource, &scope.naming)?;
-            }
+            None => self.add(StatedResource::of(record, ChangeMark::default()), &scope.naming)?,
         }
         Ok(())
     }

@@ -185,12 +185,12 @@ pub struct Journaled {
     pub datetime: Option<Timestamp>,
 }
 
-/// Resources that a commit would take from exactly these sets, counted together.
+/// Resources that a commit would take from a set, counted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// The sets, ascending; none where they cannot be read any more.
-    pub sets: Box<[SetId]>,
-    /// True where no other set has the resources, so that they leave the tree.
+    /// The set; `None` where the sets cannot be read any more.
+    pub set: Option<SetId>,
+    /// True where the resources leave the tree with it.
     pub is_last: bool,
     /// How many.
     pub files: u64,
@@ -235,24 +235,15 @@ impl Losses {
     pub fn going_by_set(&self) -> BTreeMap<SetId, u64> {
         let mut going = BTreeMap::new();
         for departure in &self.departures {
-            departure.sets.iter().for_each(|set| *going.entry(*set).or_default() += departure.files);
+            departure.set.iter().for_each(|set| *going.entry(*set).or_default() += departure.files);
         }
         going
     }
 
-    /// The losses that are left where this much is held back. A resource that one of its sets keeps stays in the tree.
+    /// The losses that are left where this much is held back.
     pub fn holding(&self, held: &Held) -> Losses {
         let mut left = self.clone();
-        left.departures.retain_mut(|departure| match held {
-            Held::Nothing => true,
-            Held::All => false,
-            Held::Of(sets) => {
-                let before = departure.sets.len();
-                departure.sets = departure.sets.iter().filter(|set| !sets.contains(set)).copied().collect();
-                departure.is_last &= departure.sets.len() == before;
-                before == 0 || !departure.sets.is_empty()
-            }
-        });
+        left.departures.retain(|departure| departure.set.map_or(*held != Held::All, |set| !held.holds(set)));
         left
     }
 }

@@ -301,8 +301,8 @@ mod tests {
         Timestamp { seconds: 1_000_000_000 + hours * 3600, nanos: 0 }
     }
 
-    fn departure(sets: &[u32], is_last: bool, files: u64) -> Departure {
-        Departure { sets: sets.iter().copied().map(SetId).collect(), is_last, files }
+    fn departure(set: u32, is_last: bool, files: u64) -> Departure {
+        Departure { set: Some(SetId(set)), is_last, files }
     }
 
     fn counts(set: u32, present: u64, coming: u64) -> SetCounts {
@@ -311,7 +311,7 @@ mod tests {
 
     /// The losses of a set that has more than what goes.
     fn losses(present: u64, going: u64) -> Losses {
-        let departures = if going > 0 { vec![departure(&[9], true, going)] } else { Vec::new() };
+        let departures = if going > 0 { vec![departure(9, true, going)] } else { Vec::new() };
         Losses { present, sets: vec![counts(9, present + 1, 0)], departures, ..Losses::default() }
     }
 
@@ -369,7 +369,7 @@ mod tests {
         let decide = |losses: &Losses| DeletionGuard::default().decide(MaxDelete(100), losses, &[], hours(0));
         let of_set = |present, is_last, going, coming| Losses {
             sets: vec![counts(7, present, coming)],
-            departures: vec![departure(&[7], is_last, going)],
+            departures: vec![departure(7, is_last, going)],
             ..losses(100, 0)
         };
 
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn sets_that_are_emptied_together_are_held_back_together() {
         let sets = [1, 2, 3, 4].map(|set| counts(set, 10, 0)).to_vec();
-        let departures = vec![departure(&[1], true, 10), departure(&[3], true, 10), departure(&[4], true, 2)];
+        let departures = vec![departure(1, true, 10), departure(3, true, 10), departure(4, true, 2)];
         let losses = Losses { present: 40, sets, departures, ..Losses::default() };
         let mut guard = DeletionGuard::default();
 
@@ -417,7 +417,7 @@ mod tests {
         let sets = [1, 2, 3].map(|set| counts(set, 40, 0)).to_vec();
         let judged = |own, shared| {
             let departures =
-                vec![departure(&[1], true, 30), departure(&[1, 2], true, shared), departure(&[2], true, own)];
+                vec![departure(1, true, 30 + shared), departure(2, false, shared), departure(2, true, own)];
             let losses = Losses { present: 110, sets: sets.clone(), departures, ..Losses::default() };
             let lists = [ListLoss { set: Some(SetId(1)), ..list(0, false) }];
             let mut guard = DeletionGuard::default();
@@ -468,7 +468,7 @@ mod tests {
     #[test]
     fn a_set_that_can_be_read_again_is_unheard_no_more() {
         let sets = [1, 2].map(|set| counts(set, 10, 0)).to_vec();
-        let departures = vec![departure(&[1], true, 10), departure(&[2], true, 10)];
+        let departures = vec![departure(1, true, 10), departure(2, true, 10)];
         let losses = Losses { present: 40, sets, departures, ..Losses::default() };
         let mut guard = DeletionGuard::default();
         let verdict = guard.decide(HALF, &losses, &[], hours(0));

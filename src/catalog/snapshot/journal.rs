@@ -1,7 +1,7 @@
 //! The changes that the journal of a revision holds, the deletions that are held back, and the landing pages that were read.
 
 use super::super::journal::ChangeRow;
-use super::super::store::Table;
+use super::super::store::TableId;
 use super::super::store::codec::{damaged, unpack};
 use super::super::store::keys::{digest, statement_key, statement_set};
 use super::super::store::record::held;
@@ -13,8 +13,7 @@ impl Snapshot<'_> {
     /// The last change of a resource in a set, unless the set's list speaks for a later time.
     pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
         self.read(|| {
-            let row =
-                self.store.decoded(self.txn(), self.store.journal, &statement_key(set, uri), ChangeRow::decode)?;
+            let row = self.store.decoded(self.txn(), TableId::Journal, &statement_key(set, uri), ChangeRow::decode)?;
             Ok(row.map(|row| Journaled { change: row.change, time: row.time, datetime: row.datetime }))
         })
     }
@@ -24,7 +23,7 @@ impl Snapshot<'_> {
     pub fn compare_journal(&self, said: &Statement<'_>) -> Result<Option<std::cmp::Ordering>, CatalogError> {
         self.read(|| {
             let key = statement_key(said.set, &said.entry.loc);
-            let Some(held) = self.store.get(self.txn(), self.store.journal, &key)? else {
+            let Some(held) = self.store.get(self.txn(), TableId::Journal, &key)? else {
                 return Ok(None);
             };
             let row = ChangeRow::decode(held).ok_or_else(|| damaged("content", &key))?;
@@ -40,7 +39,6 @@ impl Snapshot<'_> {
     /// Calls `visit` for every change that the journal holds, set by set, with what it says of the resource (of a deletion the
     /// URI alone), until it answers `false`. A resource that is there and was left out by choice is not a deletion here.
     pub fn journal(&self, visit: &mut dyn FnMut(SetId, Journaled, Resource) -> bool) -> Result<(), CatalogError> {
-        let store = &self.store;
         let decode = |key: &[u8], row: &[u8]| {
             let row = ChangeRow::decode(row)?;
             let (record, uri) = row.record()?;
@@ -48,33 +46,33 @@ impl Snapshot<'_> {
             let journaled = Journaled { change, time: row.time, datetime: row.datetime };
             Some((statement_set(key)?, journaled, record.resource(uri)?))
         };
-        self.scan(store.journal, decode, &mut |(set, journaled, resource)| visit(set, journaled, resource))
+        self.scan(TableId::Journal, decode, &mut |(set, journaled, resource)| visit(set, journaled, resource))
     }
 
     /// Calls `visit` for every deletion that is held back, set by set, until it answers `false`.
     pub fn held(&self, visit: &mut dyn FnMut(HeldDeletion) -> bool) -> Result<(), CatalogError> {
-        self.scan(self.store.held, held, visit)
+        self.scan(TableId::Held, held, visit)
     }
 
     /// The landing page of this address, if its links were read.
     pub fn page(&self, uri: &Uri) -> Result<Option<ReadPage>, CatalogError> {
-        self.read(|| self.store.decoded(self.txn(), self.store.pages, &digest(uri.as_str()), unpack))
+        self.read(|| self.store.decoded(self.txn(), TableId::Pages, &digest(uri.as_str()), unpack))
     }
 
     /// Calls `visit` for each landing page whose links were read, until it answers `false`.
     pub fn pages(&self, visit: &mut dyn FnMut(ReadPage) -> bool) -> Result<(), CatalogError> {
-        self.scan(self.store.pages, |_, row| unpack(row), visit)
+        self.scan(TableId::Pages, |_, row| unpack(row), visit)
     }
 
     /// The number of landing pages whose links were read.
     pub fn page_count(&self) -> Result<u64, CatalogError> {
-        self.read(|| Ok(self.store.pages.len(self.txn())?))
+        self.read(|| Ok(self.store.table(TableId::Pages).len(self.txn())?))
     }
 
     /// Calls `visit` for each row of a table, decoded, until it answers `false`.
     fn scan<T>(
         &self,
-        table: Table,
+        table: TableId,
         decode: impl Fn(&[u8], &[u8]) -> Option<T>,
         visit: &mut dyn FnMut(T) -> bool,
     ) -> Result<(), CatalogError> {
@@ -93,19 +91,19 @@ impl Snapshot<'_> {
     pub fn journal_count(&self) -> Result<u64, CatalogError> {
         self.read(|| {
             let items = self.store.sets(self.txn())?.0.get(&ITEMS).map_or(0, |set| set.files);
-            Ok(self.store.journal.len(self.txn())?.saturating_sub(items))
+            Ok(self.store.table(TableId::Journal).len(self.txn())?.saturating_sub(items))
         })
     }
 
     /// The number of deletions that are held back.
     pub fn held_count(&self) -> Result<u64, CatalogError> {
-        self.read(|| Ok(self.store.held.len(self.txn())?))
+        self.read(|| Ok(self.store.table(TableId::Held).len(self.txn())?))
     }
 
     /// The number of deletions of this set that are held back.
     pub fn held_of(&self, set: SetId) -> Result<u64, CatalogError> {
         self.read(|| {
-            let mut rows = self.store.held.prefix_iter(self.txn(), &set.0.to_be_bytes())?;
+            let mut rows = self.store.table(TableId::Held).prefix_iter(self.txn(), &set.0.to_be_bytes())?;
             Ok(rows.try_fold(0, |count, row| row.map(|_| count + 1))?)
         })
     }

@@ -516,7 +516,7 @@ fn changes_dropped_leave_no_trace_and_report_damage() {
 
     let store = catalog.store();
     let mut txn = store.env.write_txn().unwrap();
-    store.journal.put(&mut txn, &super::store::keys::statement_key(ONE, &a.loc), b"nonsense").unwrap();
+    store.table(TableId::Journal).put(&mut txn, &super::store::keys::statement_key(ONE, &a.loc), b"nonsense").unwrap();
     txn.commit().unwrap();
     let mut changes = catalog.commit_of_changes();
     changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();

@@ -139,7 +139,7 @@ impl HistoryModel {
 fn journal_rows(catalog: &Catalog) -> u64 {
     let store = catalog.store();
     let txn = store.env.read_txn().unwrap();
-    store.journal.len(&txn).unwrap()
+    store.table(TableId::Journal).len(&txn).unwrap()
 }
 
 fn resources(tree: &BTreeMap<String, TreeEntry>) -> BTreeMap<String, Option<Resource>> {

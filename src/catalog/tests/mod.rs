@@ -12,6 +12,7 @@ mod shared_paths;
 mod three_sets;
 mod whole;
 
+use super::store::TableId;
 use super::*;
 use crate::document::{Algorithm, Change, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
 use crate::platform::free_space::SpaceGuard;
