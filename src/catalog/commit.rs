@@ -24,9 +24,9 @@ use super::store::keys::statement_key;
 use super::store::record::{ResourceRecord, held};
 use super::store::{TableId, TreeStore};
 use super::version::ChangeMark;
-use super::{Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Losses, Naming, SetId, Statement};
+use super::{Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, ITEMS, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -73,15 +73,7 @@ impl<'c> Commit<'c> {
     pub(super) fn with_memory(catalog: &'c Catalog, naming: Naming, most: usize) -> Commit<'c> {
         Commit {
             catalog,
-            scope: FactScope {
-                naming,
-                at: None,
-                lists: BTreeMap::new(),
-                forgotten: BTreeSet::new(),
-                released: BTreeMap::new(),
-                is_partial: false,
-                deletions: HashMap::new(),
-            },
+            scope: FactScope { naming, ..FactScope::default() },
             facts: Facts::new(&catalog.spill_folder, most),
             changes: Sorter::new(&catalog.spill_folder, SMALL_SORT),
             set: SetId::default(),
@@ -231,7 +223,7 @@ impl<'c> Commit<'c> {
         }
         facts.rows.rewind()?;
         let rows = &mut |tree: &mut TreeWriter<'_>| {
-            put_pages(base, &pages, true, tree)?;
+            put_pages(base, &pages, !scope.forgotten.contains(&ITEMS), tree)?;
             put_journal(&mut journal, &scope, true, tree)
         };
         let committed = whole::write(catalog, base, &scope, facts, rows, (decided, decide))?;

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 const MOST_URIS: usize = 100;
 
 /// The sets that the facts of a commit speak for, and how names follow from URIs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FactScope {
     pub naming: Naming,
     /// The time that the revision speaks for.
@@ -382,16 +382,7 @@ mod tests {
 
     /// A listing of no sets.
     fn scope() -> FactScope {
-        let (lists, forgotten, released) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        FactScope {
-            naming: naming(),
-            at: None,
-            lists,
-            forgotten,
-            released,
-            is_partial: false,
-            deletions: HashMap::new(),
-        }
+        FactScope { naming: naming(), ..FactScope::default() }
     }
 
     fn value(uri: &str, tag: FactTag, content: u8) -> Vec<u8> {

@@ -2,7 +2,7 @@
 //! bounded.
 
 use super::journal::ChangeRow;
-use super::sort::{Sorted, Sorter, SpillFolder};
+use super::sort::{Sorted, Sorter};
 use super::store::Lookup;
 use super::store::codec::{damaged, pack, unpack};
 use super::store::keys::statement_key;
@@ -48,21 +48,12 @@ pub struct SortedNews(Sorted);
 impl Catalog {
     /// Notes for the entries of change documents.
     pub fn notes(&self) -> Notes {
-        Notes::new(&self.spill_folder, IN_MEMORY)
+        let sorter = || Sorter::new(&self.spill_folder, IN_MEMORY);
+        Notes { sorter: sorter(), empty: sorter() }
     }
 }
 
 impl Notes {
-    fn new(folder: &SpillFolder, most: usize) -> Notes {
-        Notes { sorter: Sorter::new(folder, most), empty: Sorter::new(folder, most) }
-    }
-
-    /// Notes of a test, so few that they stay in memory.
-    #[cfg(test)]
-    pub fn few() -> Notes {
-        Notes::new(&SpillFolder::new(std::path::Path::new("/nowhere")), 1 << 20)
-    }
-
     /// Adds an entry of `set`; without its row where `is_known` says that it never becomes news.
     ///
     /// # Errors
@@ -166,8 +157,17 @@ impl SortedNews {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sort::SpillFolder;
     use super::*;
     use crate::document::{Algorithm, ChangeFrequency, Digest, Link, Uri};
+
+    impl Notes {
+        /// Notes of a test, so few that they stay in memory.
+        pub fn few() -> Notes {
+            let sorter = || Sorter::new(&SpillFolder::new(std::path::Path::new("/nowhere")), 1 << 20);
+            Notes { sorter: sorter(), empty: sorter() }
+        }
+    }
 
     fn uri(name: &str) -> Uri {
         Uri::parse(&format!("http://h/{name}")).unwrap()

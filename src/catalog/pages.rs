@@ -50,7 +50,7 @@ impl Commit<'_> {
     }
 }
 
-/// Writes `pages` over those of `base`; `all` that stay, for a store that is written whole.
+/// Writes `pages` over those of `base`; with `all` those that stay too, for a store that is written whole.
 pub(super) fn put_pages(
     base: &Base<'_>,
     pages: &PageRows,

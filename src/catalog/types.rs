@@ -295,19 +295,18 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// The outcome of this commit and the `next` together.
-    pub fn and(mut self, next: Committed) -> Committed {
-        self.invalidations.extend(next.invalidations);
-        self.left_out.extend(next.left_out);
-        Committed {
-            revision: next.revision,
-            created: self.created + next.created,
-            updated: self.updated + next.updated,
-            touched: self.touched + next.touched,
-            deleted: self.deleted + next.deleted,
-            unknown: self.unknown + next.unknown,
-            ..self
+    /// The outcome of this commit and of those before it together.
+    pub fn behind(mut self, before: Option<Committed>) -> Committed {
+        if let Some(before) = before {
+            self.invalidations.splice(..0, before.invalidations);
+            self.left_out.extend(before.left_out);
+            self.created += before.created;
+            self.updated += before.updated;
+            self.touched += before.touched;
+            self.deleted += before.deleted;
+            self.unknown += before.unknown;
         }
+        self
     }
 }
 

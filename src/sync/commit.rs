@@ -226,10 +226,7 @@ impl Synchronizer {
         );
         self.writer.position = Some(position);
         self.status.send_modify(|status| status.unknown_deletions += committed.unknown);
-        Ok(match self.writer.batches.take() {
-            Some(batches) => batches.and(committed),
-            None => committed,
-        })
+        Ok(committed.behind(self.writer.batches.take()))
     }
 
     /// Makes one revision of the lists of every set, and of the changes since.

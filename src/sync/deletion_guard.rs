@@ -148,14 +148,8 @@ impl DeletionGuard {
 
     /// Notes what was decided of these losses. Nothing, or less than before, could be read of the sets `unreadable`.
     fn after(&mut self, verdict: &Verdict, losses: &Losses, unreadable: &BTreeSet<SetId>, now: Timestamp) {
-        match &verdict.held {
-            Held::Nothing => {}
-            Held::All => {
-                let losing = losses.going_by_set().into_keys();
-                self.unreadable.extend(losing.filter(|set| unreadable.contains(set)));
-            }
-            Held::Of(sets) => self.unreadable.extend(sets.intersection(unreadable)),
-        }
+        let losing = losses.going_by_set().into_keys();
+        self.unreadable.extend(losing.filter(|set| verdict.held.holds(*set) && unreadable.contains(set)));
         if verdict.held != Held::Nothing {
             self.hold(verdict.files, &verdict.why, now);
         }
@@ -256,11 +250,7 @@ impl DeletionGuard {
     /// Notes the sets of which something is held back while a list of theirs is empty or missing.
     fn note_lists(&mut self, verdict: &Verdict, lists: &[ListLoss]) {
         let lost = lists.iter().filter(|list| list.speaks || list.entries == 0).filter_map(|list| list.set);
-        self.by_list.extend(lost.filter(|set| match &verdict.held {
-            Held::Nothing => false,
-            Held::Of(sets) => sets.contains(set),
-            Held::All => true,
-        }));
+        self.by_list.extend(lost.filter(|set| verdict.held.holds(*set)));
     }
 
     /// The sets of which deletions are held back because of a list.

@@ -293,13 +293,7 @@ impl Synchronizer {
         discovered.for_each(|it| self.fetch.spool.deviations.note(&it.location, &it.deviations, None));
         let (held, journaled) = self.held();
         self.status.send_modify(|status| {
-            let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            status.ended(Refreshed {
-                ended,
-                milliseconds,
-                outcome: outcome.into(),
-                failed: self.current.failed.clone(),
-            });
+            status.ended(self.refreshed(outcome.into(), took));
             status.journaled = journaled;
             status.next_poll = self.schedule.next().and_then(due);
             status.documents = documents.collect();
@@ -309,6 +303,12 @@ impl Synchronizer {
             status.held = held;
             status.deviations = broken(&self.fetch.spool.deviations);
         });
+    }
+
+    /// A refresh that has ended now.
+    pub(super) fn refreshed(&self, outcome: RefreshOutcome, took: Duration) -> Refreshed {
+        let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        Refreshed { ended: Timestamp::now(), milliseconds, outcome, failed: self.current.failed.clone() }
     }
 
     /// The deletions that are held back, and the number of changes that the journal keeps.

@@ -6,7 +6,7 @@ use super::super::store::codec::{damaged, unpack};
 use super::super::store::keys::{digest, statement_key, statement_set};
 use super::super::store::record::held;
 use super::super::{CatalogError, HeldDeletion, ITEMS, Journaled, ReadPage, Resource, SetId, Snapshot, Statement};
-use crate::document::{Change, Uri};
+use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
 use std::ops::Bound;
 
 impl Snapshot<'_> {
@@ -18,20 +18,25 @@ impl Snapshot<'_> {
         })
     }
 
-    /// The order of the last change that the journal holds of a resource and `said`: later, this very one, earlier. `None` where
-    /// there is none, or another one of the same time.
-    pub fn compare_journal(&self, said: &Statement<'_>) -> Result<Option<std::cmp::Ordering>, CatalogError> {
+    /// The order of the last change that the journal holds of a resource and that of `entry` at `time`: later, this very one, earlier. `None`
+    /// where there is none, or another one of the same time. Without `time` that of the journal counts for both.
+    pub fn compare_journal(
+        &self,
+        set: SetId,
+        time: Option<Timestamp>,
+        (entry, member): (&Entry, Option<&PackageMember>),
+    ) -> Result<Option<std::cmp::Ordering>, CatalogError> {
         self.read(|| {
-            let key = statement_key(said.set, &said.entry.loc);
+            let key = statement_key(set, &entry.loc);
             let Some(held) = self.store.get(self.txn(), TableId::Journal, &key)? else {
                 return Ok(None);
             };
             let row = ChangeRow::decode(held).ok_or_else(|| damaged("content", &key))?;
-            if row.time != said.time {
-                return Ok(Some(row.time.cmp(&said.time)));
+            if let Some(time) = time.filter(|time| *time != row.time) {
+                return Ok(Some(row.time.cmp(&time)));
             }
-            let change = if row.is_left_out { Change::Deleted } else { said.change };
-            let same = ChangeRow::of(&Statement { change, ..*said });
+            let change = if row.is_left_out { Change::Deleted } else { entry.change.unwrap_or(Change::Updated) };
+            let same = ChangeRow::of(&Statement { set, change, time: row.time, entry, member });
             Ok((held == same).then_some(std::cmp::Ordering::Equal))
         })
     }

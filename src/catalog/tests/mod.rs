@@ -22,6 +22,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+impl Catalog {
+    pub(crate) fn write_in_place(&self, most: u64) {
+        self.most_in_place.store(most, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 /// The naming of all tests but those of naming itself.
 pub(super) fn naming() -> Naming {
     Naming { own_authority: "h".into(), ..Naming::default() }

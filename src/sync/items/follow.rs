@@ -56,8 +56,6 @@ pub struct PageBatch {
 /// Refreshes that concern pages, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refreshes {
-    /// Refreshes that have committed something.
-    pub committed: u64,
     /// Refreshes that have given files other metadata.
     pub touched: u64,
     /// Refreshes that a person has asked for: pages that rest after a failure are asked again.
