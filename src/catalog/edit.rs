@@ -10,7 +10,7 @@ use super::naming::names_of_path::path_by_rule;
 use super::sort::{Sorted, Sorter, SpillFolder};
 use super::store::codec::{damaged, number};
 use super::store::keys::{ino_key, statement_key};
-use super::store::record::{NamedNode, NodeRecord, ResourceRecord, SetTable, held_row};
+use super::store::record::{NamedNode, NodeRecord, ResourceRecord, SetTable};
 use super::version;
 use super::{Catalog, CatalogError, Held, Kind, Losses, Naming, SetId};
 use crate::document::{Timestamp, Uri};
@@ -100,7 +100,6 @@ pub(super) struct Comparison<'o> {
     edits: Option<Edits>,
     tally: Tally,
     departing: Departing,
-    now: Timestamp,
 }
 
 impl<'o> Comparison<'o> {
@@ -116,7 +115,6 @@ impl<'o> Comparison<'o> {
             edits: None,
             tally: Tally::default(),
             departing: Departing::new(&catalog.spill_folder),
-            now: version::now(),
         }
     }
 
@@ -261,7 +259,7 @@ impl<'o> Visitor<'o> for Comparison<'o> {
                 self.release(set);
                 None
             }
-            HeldState::New => Some(held_row(self.scope.gone_since(set, uri).unwrap_or(self.now), uri)),
+            HeldState::New => Some(uri.as_str().into()),
         };
         self.add(|edits| edits.held.push((statement_key(set, uri), row)));
         Ok(())

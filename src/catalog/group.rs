@@ -8,12 +8,11 @@ use super::fact::{ChangedValue, FactTag, ShownValue, digest, path_key, slashed, 
 use super::naming::names_of_path::{path_by_rule, resolved_name, uri};
 use super::sort::Sorted;
 use super::store::codec::{Decoder, damaged, unpack};
-use super::store::keys::statement_key;
 use super::store::record::ResourceRecord;
 use super::version::{self, ChangeMark};
 use super::{CatalogError, Naming, SetId};
 use crate::document::{Timestamp, Uri};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// URIs of one path that are shown: the first by their order. Honest Sources have a few.
 const MOST_URIS: usize = 100;
@@ -32,19 +31,12 @@ pub(super) struct FactScope {
     pub released: BTreeMap<SetId, u64>,
     /// The facts speak for the paths that they name alone: those of a commit of changes.
     pub is_partial: bool,
-    /// The times of its deletions, by the keys of their held rows.
-    pub deletions: HashMap<[u8; 20], Timestamp>,
 }
 
 impl FactScope {
     /// The time that the list of a set speaks for.
     pub(super) fn list_at(&self, set: SetId) -> Option<Timestamp> {
         self.lists.get(&set).copied().flatten()
-    }
-
-    /// The time since when `set` has no more of `uri`, where it is published.
-    pub(super) fn gone_since(&self, set: SetId, uri: &Uri) -> Option<Timestamp> {
-        self.deletions.get(&statement_key(set, uri)).copied().or_else(|| self.list_at(set))
     }
 }
 
@@ -60,9 +52,13 @@ impl SortedFacts {
         self.rows.rewind()
     }
 
-    /// The sets that have most of what was held back of them again, with the number of those deletions: a list that was cut off for a
-    /// moment says nothing of the rest either. Reads all facts once.
-    pub(super) fn released(&mut self, scope: &FactScope) -> Result<BTreeMap<SetId, u64>, CatalogError> {
+    /// The sets of which `decides` says that what was held back of them is decided again, with the number of those deletions. It is told
+    /// whether the set has most of it again: a list that was cut off for a moment says nothing of the rest either. Reads all facts once.
+    pub(super) fn released(
+        &mut self,
+        scope: &FactScope,
+        decides: &dyn Fn(SetId, bool) -> bool,
+    ) -> Result<BTreeMap<SetId, u64>, CatalogError> {
         let (mut group, mut held) = (Group::default(), BTreeMap::<SetId, (u64, u64)>::new());
         while self.next(&mut group, scope)? {
             for (set, _, state) in &group.held {
@@ -72,7 +68,8 @@ impl SortedFacts {
             }
         }
         self.rows.rewind()?;
-        Ok(held.into_iter().filter(|(_, (all, listed))| 2 * listed > *all).map(|(set, (all, _))| (set, all)).collect())
+        let is_decided = |(set, (all, listed)): &(SetId, (u64, u64))| decides(*set, 2 * listed > *all);
+        Ok(held.into_iter().filter(is_decided).map(|(set, (all, _))| (set, all)).collect())
     }
 
     /// Reads the next group; `false` at the end. The first is the root.

@@ -163,17 +163,6 @@ pub struct Statement<'a> {
     pub member: Option<&'a PackageMember>,
 }
 
-/// A deletion that is held back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldDeletion {
-    /// The set that says so.
-    pub set: SetId,
-    /// The resource.
-    pub uri: Uri,
-    /// Since when: the time of the change, or what the list that lacks it speaks for.
-    pub time: Timestamp,
-}
-
 /// The change of a resource that a journal keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Journaled {

@@ -317,16 +317,12 @@ impl Synchronizer {
         let counted = counted.inspect_err(|cause| {
             tracing::warn!("the unconfirmed deletions and the journal cannot be counted: {}", chain(cause));
         });
-        let held = self.writer.position.iter().find_map(|position| {
-            let mut guard = position.guard.clone();
-            if let Ok((count, _)) = counted {
-                // The commit of this position may have decided some of the deletions that it holds back.
-                guard.recount(count, 0);
-            }
-            let held = guard.held()?;
+        let (files, journaled) = counted.unwrap_or_default();
+        let held = self.writer.position.iter().filter(|_| files > 0).find_map(|position| {
+            let held = position.guard.held()?;
             let since = document::Timestamp { seconds: held.since, nanos: 0 }.into();
-            Some(HeldStatus { files: held.files, since, why: held.why.clone() })
+            Some(HeldStatus { files, since, why: held.why.clone() })
         });
-        (held, counted.map_or(0, |(_, journaled)| journaled))
+        (held, journaled)
     }
 }

@@ -8,7 +8,7 @@ use super::super::join::{FolderRef, Visitor, beneath, join};
 use super::super::known_folders::KnownFolders;
 use super::super::store::codec::{NUMBER_LIMIT, damaged, unseal};
 use super::super::store::keys::{ino_key, statement_key};
-use super::super::store::record::{NamedNode, NodeRecord, RevisionRecord, held_row};
+use super::super::store::record::{NamedNode, NodeRecord, RevisionRecord};
 use super::super::store::{ROOT, ROOT_ENTRY, TableId, TreeStore};
 use super::super::version;
 use super::super::{Catalog, CatalogError, Committed, Decide, Departure, Held, Invalidation, Kind, Losses, SetId};
@@ -325,22 +325,11 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
     }
 
     fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError> {
-        let key = statement_key(set, uri);
-        let Base { store, txn, .. } = self.tree.base;
-        match held {
-            HeldState::Listed => {
-                self.comparison.release(set);
-                Ok(())
-            }
-            HeldState::Still => {
-                let known = store.get(txn, TableId::Held, &key)?.ok_or_else(|| damaged("absence", &key))?;
-                self.tree.row(TableId::Held, &key, Some(known))
-            }
-            HeldState::New => {
-                let time = self.scope.list_at(set).unwrap_or(self.tree.now);
-                self.tree.row(TableId::Held, &key, Some(&held_row(time, uri)))
-            }
+        if held == HeldState::Listed {
+            self.comparison.release(set);
+            return Ok(());
         }
+        self.tree.row(TableId::Held, &statement_key(set, uri), Some(uri.as_str().as_bytes()))
     }
 }
 

@@ -4,8 +4,7 @@ use super::super::journal::ChangeRow;
 use super::super::store::TableId;
 use super::super::store::codec::{damaged, unpack};
 use super::super::store::keys::{digest, statement_key, statement_set};
-use super::super::store::record::held;
-use super::super::{CatalogError, HeldDeletion, ITEMS, Journaled, ReadPage, Resource, SetId, Snapshot, Statement};
+use super::super::{CatalogError, ITEMS, Journaled, ReadPage, Resource, SetId, Snapshot, Statement};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
 use std::ops::Bound;
 
@@ -52,11 +51,6 @@ impl Snapshot<'_> {
             Some((statement_set(key)?, journaled, record.resource(uri)?))
         };
         self.scan(TableId::Journal, decode, &mut |(set, journaled, resource)| visit(set, journaled, resource))
-    }
-
-    /// Calls `visit` for every deletion that is held back, set by set, until it answers `false`.
-    pub fn held(&self, visit: &mut dyn FnMut(HeldDeletion) -> bool) -> Result<(), CatalogError> {
-        self.scan(TableId::Held, held, visit)
     }
 
     /// The landing page of this address, if its links were read.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Changes with everything that a reader of the tables must know, and with the rules for names.
-const FORMAT: &[u8] = b"resyncfs catalog 8";
+const FORMAT: &[u8] = b"resyncfs catalog 9";
 
 /// Address space only; a catalog of 100 million resources takes a tenth.
 const MAP_SIZE: u64 = 1 << 38;

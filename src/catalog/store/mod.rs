@@ -8,7 +8,7 @@
 //! | orphans | inode | the folder of its former name, [`record::NodeRecord`] |
 //! | displaced | path by rule, URI (digests) | the URI of a resource that lost that path's plain name to another |
 //! | journal | set, URI (digest) | what was changed there last (`journal`) |
-//! | held | set, URI (digest) | a deletion held back: its time, the URI |
+//! | held | set, URI (digest) | a deletion held back: the URI |
 //! | pages | URI (digest) | a landing page whose links were read ([`super::ReadPage`]) |
 //! | meta | a word | format, instance, revision, position, naming, sets |
 //!

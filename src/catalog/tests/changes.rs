@@ -64,13 +64,8 @@ pub(super) fn paths(catalog: &Catalog) -> Vec<String> {
 }
 
 pub(super) fn held(catalog: &Catalog) -> Vec<(u32, String)> {
-    let (snapshot, mut held) = (catalog.snapshot().unwrap(), Vec::new());
-    snapshot
-        .held(&mut |deletion| {
-            held.push((deletion.set.0, deletion.uri.as_str().to_owned()));
-            true
-        })
-        .unwrap();
+    let snapshot = catalog.snapshot().unwrap();
+    let held: Vec<_> = snapshot.held().into_iter().map(|(set, uri)| (set.0, uri.as_str().to_owned())).collect();
     assert_eq!(snapshot.held_count().unwrap(), held.len() as u64);
     held
 }

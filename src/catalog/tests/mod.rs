@@ -22,6 +22,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+impl Snapshot<'_> {
+    /// The deletions that are held back.
+    fn held(&self) -> Vec<(SetId, Uri)> {
+        let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        let rows = self.store.rows(self.txn(), TableId::Held, all).unwrap();
+        rows.map(|row| row.map(|(key, row)| super::store::record::held(key, row).unwrap()).unwrap()).collect()
+    }
+}
+
 impl Catalog {
     pub(crate) fn write_in_place(&self, most: u64) {
         self.most_in_place.store(most, std::sync::atomic::Ordering::Relaxed);
