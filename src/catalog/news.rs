@@ -6,7 +6,7 @@ use super::sort::{Sorted, Sorter};
 use super::store::Lookup;
 use super::store::codec::{damaged, pack, unpack};
 use super::store::keys::statement_key;
-use super::{Catalog, CatalogError, Resource, SetId, Statement};
+use super::{Catalog, CatalogError, SetId, Statement};
 use crate::document::{Change, Entry, PackageMember, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -128,22 +128,10 @@ impl SortedNews {
         let ((seconds, nanos), set, is_doubtful, row): (_, _, _, &[u8]) = unpack(value).ok_or_else(corrupt)?;
         let row = ChangeRow::decode(row).ok_or_else(corrupt)?;
         let (record, uri) = row.record().ok_or_else(corrupt)?;
-        let Resource { uri: loc, lastmod, changefreq, length, hashes, media_type, encoding, links, member, .. } =
-            record.resource(uri).ok_or_else(corrupt)?;
-        let (change, datetime) = (row.change, row.datetime);
-        let entry = Entry {
-            lastmod,
-            changefreq,
-            change: Some(change),
-            datetime,
-            hashes,
-            length,
-            media_type,
-            encoding,
-            links,
-            ..Entry::new(loc)
-        };
-        Ok(Some((set, NewChange { change, time: Timestamp { seconds, nanos }, entry, member }, is_doubtful)))
+        let mut resource = record.resource(uri).ok_or_else(corrupt)?;
+        let (member, time) = (resource.member.take(), Timestamp { seconds, nanos });
+        let entry = Entry { change: Some(row.change), datetime: row.datetime, ..Entry::from(resource) };
+        Ok(Some((set, NewChange { change: row.change, time, entry, member }, is_doubtful)))
     }
 
     /// Begins again with the first.

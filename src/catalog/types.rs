@@ -198,8 +198,8 @@ pub struct SetCounts {
 
 /// The losses of a commit, for the decision what of them is held back.
 ///
-/// Files that are held back already stay in any case: they count as present, neither as departing nor as coming. So do, in
-/// [`super::changes::Changes`], the deletions that were accepted: they are decided.
+/// Files that are held back already stay in any case: they count as present, neither as departing nor as coming. So do those whose
+/// deletion was accepted: they are decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Files of the tree before the commit.
@@ -317,5 +317,12 @@ impl Resource {
     pub fn address(&self) -> &Uri {
         let of_item = self.uri.page().and_then(|_| self.links.iter().find(|link| &*link.rel == ADDRESS)?.uri());
         of_item.unwrap_or(&self.uri)
+    }
+}
+
+impl From<Resource> for Entry {
+    fn from(resource: Resource) -> Entry {
+        let Resource { uri, lastmod, changefreq, length, hashes, media_type, encoding, links, .. } = resource;
+        Entry { lastmod, changefreq, length, hashes, media_type, encoding, links, ..Entry::new(uri) }
     }
 }

@@ -7,7 +7,7 @@ use crate::catalog::{Held, ITEMS, Losses, SetCounts, SetId};
 use crate::document::Timestamp;
 use crate::source::DocumentLocation;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The hours for which a deletion counts.
 const WINDOW_HOURS: i64 = 24;
@@ -279,6 +279,7 @@ mod tests {
     use super::*;
     use crate::catalog::Departure;
     use crate::document::Uri;
+    use std::collections::BTreeMap;
 
     const HALF: MaxDelete = MaxDelete(50);
 

@@ -41,8 +41,11 @@ impl Snapshot<'_> {
     }
 
     /// Calls `visit` for every change that the journal holds, set by set, with what it says of the resource (of a deletion the
-    /// URI alone), until it answers `false`. A resource that is there and was left out by choice is not a deletion here.
-    pub fn journal(&self, visit: &mut dyn FnMut(SetId, Journaled, Resource) -> bool) -> Result<(), CatalogError> {
+    /// URI alone). A resource that is there and was left out by choice is not a deletion here.
+    pub fn journal(
+        &self,
+        visit: &mut dyn FnMut(SetId, Journaled, Resource) -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
         let decode = |key: &[u8], row: &[u8]| {
             let row = ChangeRow::decode(row)?;
             let (record, uri) = row.record()?;
@@ -58,8 +61,8 @@ impl Snapshot<'_> {
         self.read(|| self.store.decoded(self.txn(), TableId::Pages, &digest(uri.as_str()), unpack))
     }
 
-    /// Calls `visit` for each landing page whose links were read, until it answers `false`.
-    pub fn pages(&self, visit: &mut dyn FnMut(ReadPage) -> bool) -> Result<(), CatalogError> {
+    /// Calls `visit` for each landing page whose links were read.
+    pub fn pages(&self, visit: &mut dyn FnMut(ReadPage) -> Result<(), CatalogError>) -> Result<(), CatalogError> {
         self.scan(TableId::Pages, |_, row| unpack(row), visit)
     }
 
@@ -68,19 +71,17 @@ impl Snapshot<'_> {
         self.read(|| Ok(self.store.table(TableId::Pages).len(self.txn())?))
     }
 
-    /// Calls `visit` for each row of a table, decoded, until it answers `false`.
+    /// Calls `visit` for each row of a table, decoded.
     fn scan<T>(
         &self,
         table: TableId,
         decode: impl Fn(&[u8], &[u8]) -> Option<T>,
-        visit: &mut dyn FnMut(T) -> bool,
+        visit: &mut dyn FnMut(T) -> Result<(), CatalogError>,
     ) -> Result<(), CatalogError> {
         self.read(|| {
             for row in self.store.rows(self.txn(), table, (Bound::Unbounded, Bound::Unbounded))? {
                 let (key, record) = row?;
-                if !visit(decode(key, record).ok_or_else(|| damaged("content", key))?) {
-                    break;
-                }
+                visit(decode(key, record).ok_or_else(|| damaged("content", key))?)?;
             }
             Ok(())
         })
