@@ -4,10 +4,10 @@ use super::fact::slashed;
 use super::naming::locate::folder;
 use super::naming::names_of_path::{split, uri};
 use super::naming::{beside_folder, disambiguated};
-use super::store::TreeStore;
 use super::store::codec::damaged;
 use super::store::keys::digest;
 use super::store::record::{NamedNode, NodeRecord, ResourceRecord, RevisionRecord, SetTable};
+use super::store::{TableId, TreeStore};
 use super::{CatalogError, Naming};
 use crate::document::Uri;
 use heed::RoTxn;
@@ -71,7 +71,7 @@ impl<'o> Base<'o> {
         let Some(parent) = folder(store, txn, above)? else { return Ok(Vec::new()) };
         let mut names = vec![name.to_owned(), beside_folder(name)];
         let prefix = digest(path);
-        for row in store.rows(txn, store.displaced, (Bound::Included(&prefix[..]), Bound::Unbounded))? {
+        for row in store.rows(txn, TableId::Displaced, (Bound::Included(&prefix[..]), Bound::Unbounded))? {
             let (key, uri) = row?;
             if !key.starts_with(&prefix) {
                 break;

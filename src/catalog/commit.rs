@@ -23,9 +23,10 @@ use super::store::codec::{damaged, pack};
 use super::store::keys::statement_key;
 use super::store::record::{ResourceRecord, held};
 use super::store::{TableId, TreeStore};
-use super::{Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Losses, Naming, SetId, Statement};
+use super::version::ChangeMark;
+use super::{Catalog, CatalogError, Committed, Decide, Held, ITEMS, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -72,15 +73,7 @@ impl<'c> Commit<'c> {
     pub(super) fn with_memory(catalog: &'c Catalog, naming: Naming, most: usize) -> Commit<'c> {
         Commit {
             catalog,
-            scope: FactScope {
-                naming,
-                at: None,
-                lists: BTreeMap::new(),
-                forgotten: BTreeSet::new(),
-                released: BTreeMap::new(),
-                is_partial: false,
-                deletions: HashMap::new(),
-            },
+            scope: FactScope { naming, ..FactScope::default() },
             facts: Facts::new(&catalog.spill_folder, most),
             changes: Sorter::new(&catalog.spill_folder, SMALL_SORT),
             set: SetId::default(),
@@ -153,9 +146,9 @@ impl<'c> Commit<'c> {
         let store = self.catalog.store();
         let txn = store.env.read_txn()?;
         let most = usize::try_from(self.catalog.most_in_place()).unwrap_or(usize::MAX);
-        for row in store.rows(&txn, store.held, (Bound::Unbounded, Bound::Unbounded))?.take(most) {
+        for row in store.rows(&txn, TableId::Held, (Bound::Unbounded, Bound::Unbounded))?.take(most) {
             let (key, row) = row?;
-            let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("content", key))?;
+            let (set, uri) = held(key, row).ok_or_else(|| damaged("content", key))?;
             self.accepted.insert((set, uri));
         }
         Ok(self.accepted.len() as u64)
@@ -207,20 +200,20 @@ impl<'c> Commit<'c> {
         let txn = store.env.read_txn()?;
         let base = &Base::read(store, &txn)?;
         let (known, holds) = self.take_over(base)?;
-        let mut decided_again = std::mem::take(&mut self.decided_again);
-        let (keep_held, accepted) = (std::mem::take(&mut self.keep_held), std::mem::take(&mut self.accepted));
+        let (decided_again, keep_held) = (std::mem::take(&mut self.decided_again), std::mem::take(&mut self.keep_held));
+        let accepted = std::mem::take(&mut self.accepted);
         let pages = std::mem::take(&mut self.pages);
         let (mut scope, mut facts, mut journal, unknown) = self.sorted(known, base, &accepted)?;
         if holds {
-            scope.released = facts.released(&scope)?;
-            scope.released.retain(|set, _| !keep_held.contains(set));
-            decided_again.extend(scope.released.keys());
+            scope.released = facts.released(&scope, &|set, most_are_listed| {
+                decided_again.contains(&set) || most_are_listed && !keep_held.contains(&set)
+            })?;
         }
         let (diff, decided) = compare((catalog, base, &scope), &mut facts, !accepted.is_empty(), decide)?;
         if let (Some(Diff { edits, sets, left_out, .. }), Some(position)) = (diff, &decided) {
             drop(facts);
             let rows = &mut |tree: &mut TreeWriter<'_>| {
-                drop_held(base, &scope, &accepted, &decided_again, tree)?;
+                drop_held(base, &scope, &accepted, tree)?;
                 edits.held.iter().try_for_each(|(key, row)| tree.row(TableId::Held, key, row.as_deref()))?;
                 put_pages(base, &pages, false, tree)?;
                 put_journal(&mut journal, &scope, false, tree)
@@ -230,7 +223,7 @@ impl<'c> Commit<'c> {
         }
         facts.rows.rewind()?;
         let rows = &mut |tree: &mut TreeWriter<'_>| {
-            put_pages(base, &pages, true, tree)?;
+            put_pages(base, &pages, !scope.forgotten.contains(&ITEMS), tree)?;
             put_journal(&mut journal, &scope, true, tree)
         };
         let committed = whole::write(catalog, base, &scope, facts, rows, (decided, decide))?;
@@ -247,7 +240,7 @@ impl<'c> Commit<'c> {
             return Ok((known, false));
         }
         add_known(&mut known, base.store, base.txn)?;
-        each_held(base, &self.decided_again, &mut |_, set, uri, record| {
+        each_held(base, &mut |_, set, uri, record| {
             let Some(record) = record else { return Ok(()) };
             holds = true;
             self.facts.add_held(&self.scope.naming, (uri, &record), &[set], true)
@@ -286,7 +279,7 @@ impl<'c> Commit<'c> {
         base: &Base<'_>,
         accepted: &HashSet<(SetId, Uri)>,
     ) -> Result<(FactScope, SortedFacts, Sorted, u64), CatalogError> {
-        let Commit { mut scope, mut facts, changes, mut unknown, .. } = self;
+        let Commit { scope, mut facts, changes, mut unknown, .. } = self;
         known.join(changes)?;
         let mut journal = known.finish()?;
         let naming = scope.naming.clone();
@@ -303,9 +296,8 @@ impl<'c> Commit<'c> {
             let new = (row.change != Change::Deleted).then_some(&record);
             if scope.is_partial {
                 let known = shown.change(&mut facts, next.set, &uri, new)?;
-                if new.is_none() && known.iter().any(|known| known.sets.contains(next.set)) {
-                    scope.deletions.insert(statement_key(next.set, &uri), row.time);
-                } else if new.is_none() && !row.is_left_out {
+                let is_known = known.iter().any(|known| known.sets.contains(next.set));
+                if new.is_none() && !row.is_left_out && !is_known {
                     tracing::debug!(%uri, "deleted, and never listed");
                     unknown += 1;
                 }
@@ -313,10 +305,10 @@ impl<'c> Commit<'c> {
                 facts.supersede(&naming, next.set, &uri, media_types())?;
             }
             if let Some(new) = new {
-                let ChangeRow { time, datetime, .. } = row;
-                let newest = new.lastmod.or(datetime);
+                let (time, mark) = (row.time, ChangeMark { datetime: row.datetime, is_news: next.is_new });
+                let newest = new.lastmod.or(row.datetime);
                 facts.add_record(FactTag::Changed, &naming, (&uri, new), &[next.set], newest, |record| {
-                    pack(&ChangedValue { time, datetime, is_news: next.is_new, record })
+                    pack(&ChangedValue { time, mark, record })
                 })?;
             }
         }
@@ -405,8 +397,8 @@ impl<'b> Restated<'b> {
             let (mut sets, mut held) = (Vec::new(), Vec::new());
             for set in record.sets.iter() {
                 let key = statement_key(set, &uri);
-                if store.get(txn, store.held, &key)?.is_none() {
-                    let row = store.decoded(txn, store.journal, &key, ChangeRow::decode)?;
+                if store.get(txn, TableId::Held, &key)?.is_none() {
+                    let row = store.decoded(txn, TableId::Journal, &key, ChangeRow::decode)?;
                     sets.push((set, row.map_or(lists.at(set), |row| Some(row.time))));
                 } else if !self.accepted.contains(&(set, uri.clone())) {
                     held.push(set);
@@ -425,30 +417,26 @@ impl<'b> Restated<'b> {
 /// Receives a deletion that is held back: its key, set and URI, and the resource if that is still in the tree and the set.
 type VisitHeld<'v> = dyn FnMut(&[u8], SetId, &Uri, Option<ResourceRecord<'_>>) -> Result<(), CatalogError> + 'v;
 
-/// Calls `visit` for each row of what is held back, with its resource as it is in the tree: none where the row holds nothing (any more), as
-/// its set is `decided_again`.
-fn each_held(base: &Base<'_>, decided_again: &BTreeSet<SetId>, visit: &mut VisitHeld<'_>) -> Result<(), CatalogError> {
+/// Calls `visit` for each row of what is held back, with its resource as it is in the tree: none where the row holds nothing any more.
+fn each_held(base: &Base<'_>, visit: &mut VisitHeld<'_>) -> Result<(), CatalogError> {
     let Base { store, txn, naming: Some(naming), .. } = base else { return Ok(()) };
-    for row in store.rows(txn, store.held, (Bound::Unbounded, Bound::Unbounded))? {
+    for row in store.rows(txn, TableId::Held, (Bound::Unbounded, Bound::Unbounded))? {
         let (key, row) = row?;
-        let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("content", key))?;
-        let located = match decided_again.contains(&set) {
-            true => Vec::new(),
-            false => located(store, txn, naming, &uri, usize::MAX)?,
-        };
-        let mut records = located.into_iter().filter_map(|located| located.node.resource);
+        let (set, uri) = held(key, row).ok_or_else(|| damaged("content", key))?;
+        let mut records =
+            located(store, txn, naming, &uri, usize::MAX)?.into_iter().filter_map(|located| located.node.resource);
         let record = records.find(|record| record.sets.contains(set));
         visit(key, set, &uri, record)?;
     }
     Ok(())
 }
 
-/// Removes the rows of deletions that are held back no more: those that were accepted, and in a commit of lists those that hold nothing.
+/// Removes the rows of deletions that are held back no more: those that were accepted, and in a commit of lists those that hold nothing or
+/// were decided again.
 fn drop_held(
     base: &Base<'_>,
     scope: &FactScope,
     accepted: &HashSet<(SetId, Uri)>,
-    decided_again: &BTreeSet<SetId>,
     tree: &mut TreeWriter<'_>,
 ) -> Result<(), CatalogError> {
     for (set, uri) in accepted {
@@ -457,9 +445,9 @@ fn drop_held(
     if scope.is_partial {
         return Ok(());
     }
-    each_held(base, decided_again, &mut |key, _, _, record| match record {
-        Some(_) => Ok(()),
-        None => tree.row(TableId::Held, key, None),
+    each_held(base, &mut |key, set, _, record| match record {
+        Some(_) if !scope.released.contains_key(&set) => Ok(()),
+        _ => tree.row(TableId::Held, key, None),
     })
 }
 

@@ -10,7 +10,7 @@ use super::naming::names_of_path::path_by_rule;
 use super::sort::{Sorted, Sorter, SpillFolder};
 use super::store::codec::{damaged, number};
 use super::store::keys::{ino_key, statement_key};
-use super::store::record::{NamedNode, NodeRecord, ResourceRecord, SetTable, held_row};
+use super::store::record::{NamedNode, NodeRecord, ResourceRecord, SetTable};
 use super::version;
 use super::{Catalog, CatalogError, Held, Kind, Losses, Naming, SetId};
 use crate::document::{Timestamp, Uri};
@@ -100,7 +100,6 @@ pub(super) struct Comparison<'o> {
     edits: Option<Edits>,
     tally: Tally,
     departing: Departing,
-    now: Timestamp,
 }
 
 impl<'o> Comparison<'o> {
@@ -116,7 +115,6 @@ impl<'o> Comparison<'o> {
             edits: None,
             tally: Tally::default(),
             departing: Departing::new(&catalog.spill_folder),
-            now: version::now(),
         }
     }
 
@@ -153,7 +151,7 @@ impl<'o> Comparison<'o> {
     pub(super) fn compare(&mut self, file: &NewFile<'_>, base: Option<NamedNode<'o>>) -> Result<bool, CatalogError> {
         let new = &file.resource;
         if let Some((known, record)) = base.and_then(|known| Some((known, known.node.resource?))) {
-            if record.bytes == new.bytes && !self.is_renamed && !file.is_news {
+            if record.bytes == new.bytes && !self.is_renamed && !file.mark.is_news {
                 return Ok(true);
             }
             if self.base.is_same_uri(&known.node, new, file.path, &self.scope.naming)? {
@@ -200,7 +198,7 @@ impl<'o> Comparison<'o> {
         }
         let is_same = is_same_path && known.says_the_same(new) && known.sets == new.sets && known.member == new.member;
         let vouched = || version::same_after_update(known, new, true).ok_or_else(|| damaged("resource", file.path));
-        if is_same && (!file.is_news || vouched()?) { Ok(()) } else { self.edit(file) }
+        if is_same && (!file.mark.is_news || vouched()?) { Ok(()) } else { self.edit(file) }
     }
 
     /// Adds to the edits, unless they become too many.
@@ -261,7 +259,7 @@ impl<'o> Visitor<'o> for Comparison<'o> {
                 self.release(set);
                 None
             }
-            HeldState::New => Some(held_row(self.scope.gone_since(set, uri).unwrap_or(self.now), uri)),
+            HeldState::New => Some(uri.as_str().into()),
         };
         self.add(|edits| edits.held.push((statement_key(set, uri), row)));
         Ok(())

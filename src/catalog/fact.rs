@@ -16,6 +16,7 @@ use super::naming::names_of_path::path_by_rule;
 use super::sort::{LARGE_SORT, Sorter, SpillFolder};
 use super::store::codec::{pack, push_time};
 use super::store::record::{ResourceRecord, push_resource};
+use super::version::ChangeMark;
 use super::{Catalog, CatalogError, Naming, SetId};
 use crate::document::{Entry, PackageMember, Timestamp, Uri};
 use serde::{Deserialize, Serialize};
@@ -61,10 +62,7 @@ pub(super) struct ShownValue<'a> {
 pub(super) struct ChangedValue<'a> {
     /// When, as `sync` has decided it.
     pub time: Timestamp,
-    /// The entry's `datetime`, which stands in for a `lastmod`.
-    pub datetime: Option<Timestamp>,
-    /// True where the journal did not hold the change before this commit.
-    pub is_news: bool,
+    pub mark: ChangeMark,
     pub record: &'a [u8],
 }
 

@@ -8,18 +8,17 @@ use super::fact::{ChangedValue, FactTag, ShownValue, digest, path_key, slashed, 
 use super::naming::names_of_path::{path_by_rule, resolved_name, uri};
 use super::sort::Sorted;
 use super::store::codec::{Decoder, damaged, unpack};
-use super::store::keys::statement_key;
 use super::store::record::ResourceRecord;
-use super::version;
+use super::version::{self, ChangeMark};
 use super::{CatalogError, Naming, SetId};
 use crate::document::{Timestamp, Uri};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// URIs of one path that are shown: the first by their order. Honest Sources have a few.
 const MOST_URIS: usize = 100;
 
 /// The sets that the facts of a commit speak for, and how names follow from URIs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FactScope {
     pub naming: Naming,
     /// The time that the revision speaks for.
@@ -32,19 +31,12 @@ pub(super) struct FactScope {
     pub released: BTreeMap<SetId, u64>,
     /// The facts speak for the paths that they name alone: those of a commit of changes.
     pub is_partial: bool,
-    /// The times of its deletions, by the keys of their held rows.
-    pub deletions: HashMap<[u8; 20], Timestamp>,
 }
 
 impl FactScope {
     /// The time that the list of a set speaks for.
     pub(super) fn list_at(&self, set: SetId) -> Option<Timestamp> {
         self.lists.get(&set).copied().flatten()
-    }
-
-    /// The time since when `set` has no more of `uri`, where it is published.
-    pub(super) fn gone_since(&self, set: SetId, uri: &Uri) -> Option<Timestamp> {
-        self.deletions.get(&statement_key(set, uri)).copied().or_else(|| self.list_at(set))
     }
 }
 
@@ -60,9 +52,13 @@ impl SortedFacts {
         self.rows.rewind()
     }
 
-    /// The sets that have most of what was held back of them again, with the number of those deletions: a list that was cut off for a
-    /// moment says nothing of the rest either. Reads all facts once.
-    pub(super) fn released(&mut self, scope: &FactScope) -> Result<BTreeMap<SetId, u64>, CatalogError> {
+    /// The sets of which `decides` says that what was held back of them is decided again, with the number of those deletions. It is told
+    /// whether the set has most of it again: a list that was cut off for a moment says nothing of the rest either. Reads all facts once.
+    pub(super) fn released(
+        &mut self,
+        scope: &FactScope,
+        decides: &dyn Fn(SetId, bool) -> bool,
+    ) -> Result<BTreeMap<SetId, u64>, CatalogError> {
         let (mut group, mut held) = (Group::default(), BTreeMap::<SetId, (u64, u64)>::new());
         while self.next(&mut group, scope)? {
             for (set, _, state) in &group.held {
@@ -72,7 +68,8 @@ impl SortedFacts {
             }
         }
         self.rows.rewind()?;
-        Ok(held.into_iter().filter(|(_, (all, listed))| 2 * listed > *all).map(|(set, (all, _))| (set, all)).collect())
+        let is_decided = |(set, (all, listed)): &(SetId, (u64, u64))| decides(*set, 2 * listed > *all);
+        Ok(held.into_iter().filter(is_decided).map(|(set, (all, _))| (set, all)).collect())
     }
 
     /// Reads the next group; `false` at the end. The first is the root.
@@ -124,18 +121,15 @@ pub(super) struct Group {
 pub(super) struct StatedResource {
     /// The record, with the URI where the path does not give it.
     pub record: Vec<u8>,
-    /// The `datetime` of the change that states it, which stands in for a `lastmod`.
-    pub datetime: Option<Timestamp>,
-    /// True where a change states it that is not in the journal yet.
-    pub is_news: bool,
+    pub mark: ChangeMark,
     /// The time of the latest statement about it.
     time: Option<Timestamp>,
 }
 
 impl StatedResource {
     /// A resource whose time does not count any more: its statements are united.
-    pub(super) fn of(record: Vec<u8>, datetime: Option<Timestamp>, is_news: bool) -> StatedResource {
-        StatedResource { record, datetime, is_news, time: None }
+    pub(super) fn of(record: Vec<u8>, mark: ChangeMark) -> StatedResource {
+        StatedResource { record, mark, time: None }
     }
 }
 
@@ -149,10 +143,7 @@ pub(super) struct NewFile<'a> {
     pub is_plain: bool,
     /// The record, with the URI where name and path do not give it.
     pub resource: ResourceRecord<'a>,
-    /// The `datetime` of the change that says so, which stands in for a `lastmod`.
-    pub datetime: Option<Timestamp>,
-    /// True if a change says so that is not in the journal: the content counts as new unless the entry vouches for it.
-    pub is_news: bool,
+    pub mark: ChangeMark,
 }
 
 impl NewFile<'_> {
@@ -167,7 +158,7 @@ impl NewFile<'_> {
 
     /// Its resource as part of a group.
     pub(super) fn stated(&self) -> StatedResource {
-        StatedResource::of(self.resource.bytes.to_vec(), self.datetime, self.is_news)
+        StatedResource::of(self.resource.bytes.to_vec(), self.mark)
     }
 }
 
@@ -215,9 +206,8 @@ impl Group {
     ) -> Result<(), CatalogError> {
         let (_, name) = split(&self.key);
         for (index, stated) in self.resources.iter().enumerate() {
-            let StatedResource { datetime, is_news, .. } = *stated;
             let (is_plain, resource) = (index == 0 && self.folder.is_none(), self.decode(&stated.record)?);
-            let plain = NewFile { name, path: &self.key[1..], is_plain, resource, datetime, is_news };
+            let plain = NewFile { name, path: &self.key[1..], is_plain, resource, mark: stated.mark };
             if is_plain && resource.uri.is_none() {
                 visit(plain)?;
                 continue;
@@ -253,23 +243,20 @@ impl Group {
                 let time = sets.iter().filter_map(|(_, time)| *time).max();
                 if !members.is_empty() {
                     let record = known.belonging(known.uri, &members, known.member);
-                    let resource = StatedResource { record, datetime: None, is_news: false, time };
-                    self.state(resource, &scope.naming)?;
+                    self.state(StatedResource { record, mark: ChangeMark::default(), time }, &scope.naming)?;
                 }
             }
             FactTag::Listed => {
                 let new = self.decode(value)?;
                 let set = new.sets.iter().next().unwrap_or_default();
                 if self.superseded.is_empty() || !self.is_superseded(set, &new) {
-                    let time = scope.list_at(set);
-                    let resource = StatedResource { record: value.to_vec(), datetime: None, is_news: false, time };
-                    self.state(resource, &scope.naming)?;
+                    let (record, time) = (value.to_vec(), scope.list_at(set));
+                    self.state(StatedResource { record, mark: ChangeMark::default(), time }, &scope.naming)?;
                 }
             }
             FactTag::Changed => {
-                let ChangedValue { time, datetime, is_news, record } = unpack(value).ok_or_else(|| self.corrupt())?;
-                let resource = StatedResource { record: record.to_vec(), datetime, is_news, time: Some(time) };
-                self.state(resource, &scope.naming)?;
+                let ChangedValue { time, mark, record } = unpack(value).ok_or_else(|| self.corrupt())?;
+                self.state(StatedResource { record: record.to_vec(), mark, time: Some(time) }, &scope.naming)?;
             }
             // The facts that state the resource came before.
             FactTag::Member => {
@@ -377,10 +364,7 @@ impl Group {
         let record = known.belonging(known.uri, &sets, known.member);
         match index {
             Some(index) => self.resources[index].record = record,
-            None => {
-                let resource = StatedResource { record, datetime: None, is_news: false, time: None };
-                self.add(resource, &scope.naming)?;
-            }
+            None => self.add(StatedResource::of(record, ChangeMark::default()), &scope.naming)?,
         }
         Ok(())
     }
@@ -395,16 +379,7 @@ mod tests {
 
     /// A listing of no sets.
     fn scope() -> FactScope {
-        let (lists, forgotten, released) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        FactScope {
-            naming: naming(),
-            at: None,
-            lists,
-            forgotten,
-            released,
-            is_partial: false,
-            deletions: HashMap::new(),
-        }
+        FactScope { naming: naming(), ..FactScope::default() }
     }
 
     fn value(uri: &str, tag: FactTag, content: u8) -> Vec<u8> {

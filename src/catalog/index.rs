@@ -36,7 +36,7 @@ pub struct Catalog {
     pub(super) forgotten: Mutex<InodeSet>,
     pub(super) known_folders: KnownFolders,
     /// Changes that one commit makes in place, at most; more are a rebuild.
-    most_in_place: AtomicU64,
+    pub(super) most_in_place: AtomicU64,
     /// Behind all others, so that the folder is released when the store is closed.
     _lock: FolderLock,
 }
@@ -95,11 +95,6 @@ impl Catalog {
         let store = self.store();
         let txn = store.env.read_txn()?;
         Ok(format!("{:016x}", store.instance(&txn)?))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn write_in_place(&self, most: u64) {
-        self.most_in_place.store(most, Ordering::Relaxed);
     }
 
     /// Copies the store without its holes where it takes more than twice what is in it, and uses the copy from then on; answers whether it

@@ -7,7 +7,7 @@ use super::sort::{Sorted, Sorter};
 use super::store::codec::{damaged, pack, unpack};
 use super::store::keys::statement_set;
 use super::store::record::{ResourceRecord, push_resource};
-use super::store::{Lookup, TreeStore};
+use super::store::{Lookup, TableId, TreeStore};
 use super::{CatalogError, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use heed::RoTxn;
@@ -96,7 +96,7 @@ fn fate(scope: &FactScope, set: SetId, time: Timestamp) -> Fate {
 
 /// Adds all rows of the journal in `store`, in front of the new changes.
 pub(super) fn add_known(changes: &mut Sorter, store: &TreeStore, txn: &RoTxn<'_>) -> Result<(), CatalogError> {
-    for row in store.rows(txn, store.journal, (Bound::Unbounded, Bound::Unbounded))? {
+    for row in store.rows(txn, TableId::Journal, (Bound::Unbounded, Bound::Unbounded))? {
         let (key, row) = row?;
         ChangeRow::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("content", key))?;
         changes.add(key, row)?;
@@ -112,7 +112,7 @@ pub(super) fn next_row(changes: &mut Sorted, scope: &FactScope, base: &Base<'_>)
     };
     let Some((key, _)) = changes.peek()? else { return Ok(None) };
     let key = key.to_vec();
-    let known = base.store.get(base.txn, base.store.journal, &key)?;
+    let known = base.store.get(base.txn, TableId::Journal, &key)?;
     let mut row = known.filter(|_| scope.is_partial).map(<[u8]>::to_vec);
     while let Some((_, other)) = changes.peek()?.filter(|(next, _)| *next == key) {
         let is_later = match &row {

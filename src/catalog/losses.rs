@@ -46,7 +46,7 @@ impl Tally {
     /// The losses of a commit over a tree of `present` files in the sets `base`.
     pub(super) fn losses(&self, present: u64, base: &SetTable) -> Losses {
         let departure = |((set, is_last), files): (&(SetId, bool), &u64)| Departure {
-            sets: Box::new([*set]),
+            set: Some(*set),
             is_last: *is_last,
             files: *files,
         };
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_leaves_unknown_sets_is_kept_by_holding_all_alone() {
-        let departures = vec![Departure { sets: Box::new([]), is_last: true, files: 4 }];
+        let departures = vec![Departure { set: None, is_last: true, files: 4 }];
         let losses = Losses { present: 9, departures, ..Losses::default() };
 
         assert_eq!(losses.holding(&Held::Of([set(1)].into())).going(), 4);

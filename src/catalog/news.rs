@@ -2,11 +2,11 @@
 //! bounded.
 
 use super::journal::ChangeRow;
-use super::sort::{Sorted, Sorter, SpillFolder};
+use super::sort::{Sorted, Sorter};
 use super::store::Lookup;
 use super::store::codec::{damaged, pack, unpack};
 use super::store::keys::statement_key;
-use super::{Catalog, CatalogError, Resource, SetId, Statement};
+use super::{Catalog, CatalogError, SetId, Statement};
 use crate::document::{Change, Entry, PackageMember, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -48,21 +48,12 @@ pub struct SortedNews(Sorted);
 impl Catalog {
     /// Notes for the entries of change documents.
     pub fn notes(&self) -> Notes {
-        Notes::new(&self.spill_folder, IN_MEMORY)
+        let sorter = || Sorter::new(&self.spill_folder, IN_MEMORY);
+        Notes { sorter: sorter(), empty: sorter() }
     }
 }
 
 impl Notes {
-    fn new(folder: &SpillFolder, most: usize) -> Notes {
-        Notes { sorter: Sorter::new(folder, most), empty: Sorter::new(folder, most) }
-    }
-
-    /// Notes of a test, so few that they stay in memory.
-    #[cfg(test)]
-    pub fn few() -> Notes {
-        Notes::new(&SpillFolder::new(std::path::Path::new("/nowhere")), 1 << 20)
-    }
-
     /// Adds an entry of `set`; without its row where `is_known` says that it never becomes news.
     ///
     /// # Errors
@@ -137,22 +128,10 @@ impl SortedNews {
         let ((seconds, nanos), set, is_doubtful, row): (_, _, _, &[u8]) = unpack(value).ok_or_else(corrupt)?;
         let row = ChangeRow::decode(row).ok_or_else(corrupt)?;
         let (record, uri) = row.record().ok_or_else(corrupt)?;
-        let Resource { uri: loc, lastmod, changefreq, length, hashes, media_type, encoding, links, member, .. } =
-            record.resource(uri).ok_or_else(corrupt)?;
-        let (change, datetime) = (row.change, row.datetime);
-        let entry = Entry {
-            lastmod,
-            changefreq,
-            change: Some(change),
-            datetime,
-            hashes,
-            length,
-            media_type,
-            encoding,
-            links,
-            ..Entry::new(loc)
-        };
-        Ok(Some((set, NewChange { change, time: Timestamp { seconds, nanos }, entry, member }, is_doubtful)))
+        let mut resource = record.resource(uri).ok_or_else(corrupt)?;
+        let (member, time) = (resource.member.take(), Timestamp { seconds, nanos });
+        let entry = Entry { change: Some(row.change), datetime: row.datetime, ..Entry::from(resource) };
+        Ok(Some((set, NewChange { change: row.change, time, entry, member }, is_doubtful)))
     }
 
     /// Begins again with the first.
@@ -166,8 +145,17 @@ impl SortedNews {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sort::SpillFolder;
     use super::*;
     use crate::document::{Algorithm, ChangeFrequency, Digest, Link, Uri};
+
+    impl Notes {
+        /// Notes of a test, so few that they stay in memory.
+        pub fn few() -> Notes {
+            let sorter = || Sorter::new(&SpillFolder::new(std::path::Path::new("/nowhere")), 1 << 20);
+            Notes { sorter: sorter(), empty: sorter() }
+        }
+    }
 
     fn uri(name: &str) -> Uri {
         Uri::parse(&format!("http://h/{name}")).unwrap()

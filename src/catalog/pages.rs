@@ -50,7 +50,7 @@ impl Commit<'_> {
     }
 }
 
-/// Writes `pages` over those of `base`; `all` that stay, for a store that is written whole.
+/// Writes `pages` over those of `base`; with `all` those that stay too, for a store that is written whole.
 pub(super) fn put_pages(
     base: &Base<'_>,
     pages: &PageRows,
@@ -58,7 +58,7 @@ pub(super) fn put_pages(
     tree: &mut TreeWriter<'_>,
 ) -> Result<(), CatalogError> {
     if all {
-        for row in base.store.rows(base.txn, base.store.pages, (Bound::Unbounded, Bound::Unbounded))? {
+        for row in base.store.rows(base.txn, TableId::Pages, (Bound::Unbounded, Bound::Unbounded))? {
             let (key, row) = row?;
             if !key.first_chunk().is_some_and(|key| pages.contains_key(key)) {
                 tree.row(TableId::Pages, key, Some(row))?;

@@ -163,17 +163,6 @@ pub struct Statement<'a> {
     pub member: Option<&'a PackageMember>,
 }
 
-/// A deletion that is held back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldDeletion {
-    /// The set that says so.
-    pub set: SetId,
-    /// The resource.
-    pub uri: Uri,
-    /// Since when: the time of the change, or what the list that lacks it speaks for.
-    pub time: Timestamp,
-}
-
 /// The change of a resource that a journal keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Journaled {
@@ -185,12 +174,12 @@ pub struct Journaled {
     pub datetime: Option<Timestamp>,
 }
 
-/// Resources that a commit would take from exactly these sets, counted together.
+/// Resources that a commit would take from a set, counted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// The sets, ascending; none where they cannot be read any more.
-    pub sets: Box<[SetId]>,
-    /// True where no other set has the resources, so that they leave the tree.
+    /// The set; `None` where the sets cannot be read any more.
+    pub set: Option<SetId>,
+    /// True where the resources leave the tree with it.
     pub is_last: bool,
     /// How many.
     pub files: u64,
@@ -209,8 +198,8 @@ pub struct SetCounts {
 
 /// The losses of a commit, for the decision what of them is held back.
 ///
-/// Files that are held back already stay in any case: they count as present, neither as departing nor as coming. So do, in
-/// [`super::changes::Changes`], the deletions that were accepted: they are decided.
+/// Files that are held back already stay in any case: they count as present, neither as departing nor as coming. So do those whose
+/// deletion was accepted: they are decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Files of the tree before the commit.
@@ -235,24 +224,15 @@ impl Losses {
     pub fn going_by_set(&self) -> BTreeMap<SetId, u64> {
         let mut going = BTreeMap::new();
         for departure in &self.departures {
-            departure.sets.iter().for_each(|set| *going.entry(*set).or_default() += departure.files);
+            departure.set.iter().for_each(|set| *going.entry(*set).or_default() += departure.files);
         }
         going
     }
 
-    /// The losses that are left where this much is held back. A resource that one of its sets keeps stays in the tree.
+    /// The losses that are left where this much is held back.
     pub fn holding(&self, held: &Held) -> Losses {
         let mut left = self.clone();
-        left.departures.retain_mut(|departure| match held {
-            Held::Nothing => true,
-            Held::All => false,
-            Held::Of(sets) => {
-                let before = departure.sets.len();
-                departure.sets = departure.sets.iter().filter(|set| !sets.contains(set)).copied().collect();
-                departure.is_last &= departure.sets.len() == before;
-                before == 0 || !departure.sets.is_empty()
-            }
-        });
+        left.departures.retain(|departure| departure.set.map_or(*held != Held::All, |set| !held.holds(set)));
         left
     }
 }
@@ -304,19 +284,18 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// The outcome of this commit and the `next` together.
-    pub fn and(mut self, next: Committed) -> Committed {
-        self.invalidations.extend(next.invalidations);
-        self.left_out.extend(next.left_out);
-        Committed {
-            revision: next.revision,
-            created: self.created + next.created,
-            updated: self.updated + next.updated,
-            touched: self.touched + next.touched,
-            deleted: self.deleted + next.deleted,
-            unknown: self.unknown + next.unknown,
-            ..self
+    /// The outcome of this commit and of those before it together.
+    pub fn behind(mut self, before: Option<Committed>) -> Committed {
+        if let Some(before) = before {
+            self.invalidations.splice(..0, before.invalidations);
+            self.left_out.extend(before.left_out);
+            self.created += before.created;
+            self.updated += before.updated;
+            self.touched += before.touched;
+            self.deleted += before.deleted;
+            self.unknown += before.unknown;
         }
+        self
     }
 }
 
@@ -338,5 +317,12 @@ impl Resource {
     pub fn address(&self) -> &Uri {
         let of_item = self.uri.page().and_then(|_| self.links.iter().find(|link| &*link.rel == ADDRESS)?.uri());
         of_item.unwrap_or(&self.uri)
+    }
+}
+
+impl From<Resource> for Entry {
+    fn from(resource: Resource) -> Entry {
+        let Resource { uri, lastmod, changefreq, length, hashes, media_type, encoding, links, .. } = resource;
+        Entry { lastmod, changefreq, length, hashes, media_type, encoding, links, ..Entry::new(uri) }
     }
 }

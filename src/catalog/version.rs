@@ -2,6 +2,7 @@
 
 use super::store::record::{NodeRecord, ResourceRecord};
 use crate::document::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// The fate of a file whose name stands for a file again.
 pub(super) enum VersionChange<'n> {
@@ -13,29 +14,25 @@ pub(super) enum VersionChange<'n> {
     Replaced(NodeRecord<'n>),
 }
 
-/// A file that is to stand at a name.
-#[derive(Clone, Copy)]
-pub(super) struct Coming<'r> {
-    /// Its record, as the tree is to have it.
-    pub resource: ResourceRecord<'r>,
-    /// True where it has the URI of the file that the name stands for.
-    pub same_uri: bool,
-    /// The `datetime` of its change, which stands in for a `lastmod`.
+/// The mark that a change leaves on the resource that it states; none for an entry of a list.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct ChangeMark {
+    /// Its `datetime`, which stands in for a `lastmod`.
     pub datetime: Option<Timestamp>,
-    /// True if a change says so that is not in the journal: the content is new unless the entry vouches for the old one.
+    /// True if the journal did not hold it before this commit: the content is new unless the entry vouches for the old one.
     pub is_news: bool,
 }
 
-/// Compares the file of `node`, whose resource is `old`, with what is to stand at its name; `None` where a record makes no sense.
+/// Compares the file of `node`, whose resource is `old`, with the resource `new` that is to stand at its name, of the `same_uri` or not;
+/// `None` where a record makes no sense.
 pub(super) fn compare<'n>(
-    node: &NodeRecord<'n>,
-    old: &ResourceRecord<'_>,
-    coming: Coming<'n>,
+    (node, old): (&NodeRecord<'n>, &ResourceRecord<'_>),
+    (new, same_uri): (ResourceRecord<'n>, bool),
+    mark: ChangeMark,
     now: Timestamp,
 ) -> Option<VersionChange<'n>> {
-    let Coming { resource: new, same_uri, datetime, is_news } = coming;
     let is_equal = old.bytes == new.bytes && same_uri;
-    let is_same_version = match is_news {
+    let is_same_version = match mark.is_news {
         true => same_after_update(old, &new, same_uri)?,
         false => is_equal || same_version(old, &new, same_uri)?,
     };
@@ -46,7 +43,7 @@ pub(super) fn compare<'n>(
         let lastmod = new.lastmod.filter(|_| new.lastmod != old.lastmod);
         VersionChange::Touched(NodeRecord { mtime: lastmod.unwrap_or(node.mtime), ..with })
     } else {
-        let mtime = mtime(node, new.size(), new.lastmod.or(datetime), now);
+        let mtime = mtime(node, new.size(), new.lastmod.or(mark.datetime), now);
         VersionChange::Replaced(NodeRecord { ino: 0, mtime, ctime: now, ..with })
     })
 }

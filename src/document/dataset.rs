@@ -1,6 +1,7 @@
 //! Descriptions of data sets that name their files: Croissant, RO-Crate and Frictionless, as plain JSON shapes. Nothing of JSON-LD is
 //! processed.
 
+use super::hash::PublishedHashes;
 use super::json::{self, Json, JsonError};
 use super::web_link::MOST_BYTES;
 use super::{Digest, Uri, UriError, believed_length};
@@ -137,7 +138,8 @@ fn of_package<'a>(resource: &'a Json, base: &'a Uri) -> impl Iterator<Item = Des
 /// A file with what `object` says of it, in any form.
 fn file(path: Box<str>, address: Option<Uri>, object: &Json) -> DescribedFile {
     let named = DIGESTS.iter().flat_map(|name| texts(object, name).map(move |value| format!("{name}:{value} ")));
-    let hashes = Digest::parse_list(&named.chain(texts(object, "hash").map(str::to_owned)).collect::<String>()).0;
+    let hashes =
+        PublishedHashes::parse(&named.chain(texts(object, "hash").map(str::to_owned)).collect::<String>()).digests;
     let length = ["contentSize", "bytes"].iter().find_map(|name| exact_size(object.get(name)?));
     let types = ["encodingFormat", "mediatype"].iter().flat_map(|name| texts(object, name));
     // Formats may be named by addresses, too.

@@ -118,18 +118,21 @@ pub struct Deviation {
 pub struct Deviations {
     counts: BTreeMap<Rule, u64>,
     examples: Vec<Deviation>,
+    /// Number of the entry to which the next belong, from 1; 0 for the document itself.
+    pub entry: u64,
 }
 
 impl Deviations {
-    /// Counts a deviation: `entry` numbers the entry from 1, 0 is the document itself; `seen` is what was published.
-    pub fn add(&mut self, rule: Rule, entry: u64, seen: &str) {
+    /// Counts a deviation; `seen` is what was published.
+    #[cold]
+    pub fn add(&mut self, rule: Rule, seen: &str) {
         let count = self.counts.entry(rule).or_insert(0);
         if *count < EXAMPLES_OF_A_RULE as u64 {
             // Before it is cut: half an address does not show where its password ends.
             let seen = without_userinfo(seen);
             let end = (0..=seen.len().min(SEEN)).rev().find(|end| seen.is_char_boundary(*end)).unwrap_or(0);
             let seen = seen.split_at(end).0;
-            self.examples.push(Deviation { rule, entry, seen: seen.into() });
+            self.examples.push(Deviation { rule, entry: self.entry, seen: seen.into() });
         }
         *count += 1;
     }
@@ -165,9 +168,11 @@ mod tests {
         assert!(deviations.is_empty());
 
         for entry in 1..=10 {
-            deviations.add(Rule::LocMalformed, entry, "x");
+            deviations.entry = entry;
+            deviations.add(Rule::LocMalformed, "x");
         }
-        deviations.add(Rule::AtMissing, 0, "");
+        deviations.entry = 0;
+        deviations.add(Rule::AtMissing, "");
 
         assert!(!deviations.is_empty());
         assert_eq!(deviations.count(Rule::LocMalformed), 10);
@@ -179,7 +184,7 @@ mod tests {
     #[test]
     fn what_was_seen_is_cut_between_characters() {
         let mut deviations = Deviations::default();
-        deviations.add(Rule::LocMalformed, 1, &"€".repeat(1_000_000));
+        deviations.add(Rule::LocMalformed, &"€".repeat(1_000_000));
         assert_eq!(&*deviations.examples()[0].seen, "€".repeat(SEEN / 3));
     }
 

@@ -53,14 +53,9 @@ impl Algorithm {
     const ALL: [Algorithm; 6] =
         [Algorithm::Md5, Algorithm::Sha1, Algorithm::Sha224, Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512];
 
-    /// The number that stands for it in what is kept on disk.
-    pub fn number(self) -> u8 {
-        self as u8
-    }
-
-    /// The algorithm of a [number](Algorithm::number).
+    /// The algorithm of the number that stands for it in what is kept on disk.
     pub fn numbered(number: u8) -> Option<Algorithm> {
-        Algorithm::ALL.into_iter().find(|algorithm| algorithm.number() == number)
+        Algorithm::ALL.into_iter().find(|algorithm| *algorithm as u8 == number)
     }
 
     /// Bytes of the longest digest.
@@ -134,16 +129,6 @@ impl Digest {
     pub fn is_of_nothing(&self) -> bool {
         self.to_string().rsplit(':').next() == Some(self.algorithm.facts().1)
     }
-
-    /// Every digest of a `hash` attribute that can be understood, strongest first, and whether anything could not be.
-    ///
-    /// Digests are separated by blanks. Besides `sha-256:` and lower-case hex, understood are names spelt `sha256` or
-    /// `SHA-256`, upper-case hex, base64 and base64url with or without padding, and a digest with no name, whose length
-    /// shows the algorithm. Two different digests of one algorithm contradict each other: neither is believed.
-    pub fn parse_list(attribute: &str) -> (Vec<Digest>, bool) {
-        let published = PublishedHashes::parse(attribute);
-        (published.digests, published.unknown)
-    }
 }
 
 /// The published length where it is a size. Publishers write 0 where they do not know it: 0 counts only beside the digest of no
@@ -165,6 +150,11 @@ pub(super) struct PublishedHashes {
 }
 
 impl PublishedHashes {
+    /// Every digest of a `hash` attribute that can be understood, strongest first.
+    ///
+    /// Digests are separated by blanks. Besides `sha-256:` and lower-case hex, understood are names spelt `sha256` or
+    /// `SHA-256`, upper-case hex, base64 and base64url with or without padding, and a digest with no name, whose length
+    /// shows the algorithm. Two different digests of one algorithm contradict each other: neither is believed.
     pub fn parse(attribute: &str) -> PublishedHashes {
         let mut published = PublishedHashes::default();
         let mut contradicted = Vec::new();
@@ -288,6 +278,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    impl Digest {
+        /// The digests of an attribute, and true if something in it cannot be understood.
+        pub(crate) fn parse_list(attribute: &str) -> (Vec<Digest>, bool) {
+            let published = PublishedHashes::parse(attribute);
+            (published.digests, published.unknown)
+        }
+    }
+
     const EMPTY_MD5: &str = "md5:d41d8cd98f00b204e9800998ecf8427e";
     const EMPTY_SHA1: &str = "sha-1:da39a3ee5e6b4b0d3255bfef95601890afd80709";
     const EMPTY_SHA256: &str = "sha-256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -410,7 +408,7 @@ mod tests {
         let numbered: Vec<_> = (0..=6).map(|number| Algorithm::numbered(number).map(Algorithm::name)).collect();
         let names = ["md5", "sha-1", "sha-224", "sha-256", "sha-384", "sha-512"];
         assert_eq!(numbered, [&names.map(Some)[..], &[None]].concat());
-        assert!(Algorithm::ALL.into_iter().all(|algorithm| Algorithm::numbered(algorithm.number()) == Some(algorithm)));
+        assert!(Algorithm::ALL.into_iter().all(|algorithm| Algorithm::numbered(algorithm as u8) == Some(algorithm)));
     }
 
     #[test]

@@ -69,11 +69,6 @@ impl SpaceGuard {
         SpaceGuard { reserve, step: STEP, free_space, written: Mutex::default(), make_room: OnceLock::new() }
     }
 
-    /// Changes the guard to ask the file system each `step` bytes.
-    pub fn with_step(self, step: u64) -> SpaceGuard {
-        SpaceGuard { step, ..self }
-    }
-
     /// Bytes that are written without a question.
     pub fn step(&self) -> u64 {
         self.step
@@ -172,6 +167,13 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     const MIB: u64 = 1 << 20;
+
+    impl SpaceGuard {
+        /// The guard, which asks the file system each `step` bytes.
+        pub(crate) fn with_step(self, step: u64) -> SpaceGuard {
+            SpaceGuard { step, ..self }
+        }
+    }
 
     #[test]
     fn the_floor_rises_with_the_disk_and_never_falls() {

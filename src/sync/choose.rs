@@ -6,8 +6,8 @@ use super::read_set::ReadSet;
 use super::selection::Selection;
 use super::selection::plan::{ChoicePlan, path};
 use super::{SyncError, Synchronizer};
-use crate::catalog::{Catalog, CatalogError, Resource, SetId, Snapshot};
-use crate::document::{Change, Entry, Timestamp};
+use crate::catalog::{Catalog, CatalogError, SetId, Snapshot};
+use crate::document::{Change, Timestamp};
 use std::collections::HashMap;
 
 impl Synchronizer {
@@ -58,28 +58,20 @@ fn stays_as_chosen(snapshot: &Snapshot<'_>, selection: &Selection, new: &NewChan
 
 /// Adds to `plan` the changes of the catalog's journal that count with the lists of `read`. The plan keeps a later one that it has.
 pub(super) fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut ChoicePlan) -> Result<(), CatalogError> {
-    let mut failed = None;
     let counted = read.iter().filter(|it| !it.supersedes_announced);
     let at: HashMap<SetId, Option<Timestamp>> = counted.map(|it| (it.id, it.at())).collect();
     let snapshot = catalog.snapshot()?;
     snapshot.journal(&mut |set, journaled, resource| {
         // As in the baseline, a list that speaks for a later time counts more.
         if !at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time >= at)) {
-            return true;
+            return Ok(());
         }
         // The latest statement of its sets counts for a resource in the tree.
-        let in_tree = snapshot.locate(&resource.uri).and_then(|node| match node {
-            Some(node) if journaled.change != Change::Deleted => snapshot.resource(node.ino),
-            _ => Ok(None),
-        });
-        match in_tree {
-            Ok(in_tree) => {
-                let Resource { uri, media_type, links, .. } = in_tree.unwrap_or(resource);
-                plan.applied(set, journaled.change, &Entry { media_type, links, ..Entry::new(uri) });
-            }
-            Err(cause) => failed = Some(cause),
-        }
-        failed.is_none()
-    })?;
-    failed.map_or(Ok(()), Err)
+        let in_tree = match snapshot.locate(&resource.uri)? {
+            Some(node) if journaled.change != Change::Deleted => snapshot.resource(node.ino)?,
+            _ => None,
+        };
+        plan.applied(set, journaled.change, &in_tree.unwrap_or(resource).into());
+        Ok(())
+    })
 }

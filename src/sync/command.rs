@@ -53,12 +53,6 @@ pub struct AnnouncedChange {
     pub hashes: Vec<Digest>,
 }
 
-impl From<Change> for AnnouncedChange {
-    fn from(change: Change) -> AnnouncedChange {
-        AnnouncedChange { change, length: None, hashes: Vec::new() }
-    }
-}
-
 impl From<&Entry> for AnnouncedChange {
     fn from(entry: &Entry) -> AnnouncedChange {
         let length = entry.length.filter(|_| entry.encoding.is_none());

@@ -3,7 +3,7 @@
 
 use super::changes::NewChange;
 use super::choose::{add_applied, chosen};
-use super::deletion_guard::{DeletionGuard, ListLoss, MaxDelete};
+use super::deletion_guard::{DeletionGuard, HeldCounts, ListLoss, MaxDelete};
 use super::deviations::SeenDeviations;
 use super::fetch::dumps;
 use super::fetch::list_parser::{at_low_priority, chooser};
@@ -49,21 +49,20 @@ pub(super) struct Made {
     position: Position,
 }
 
-/// Judges a commit: what is held back of it, and the `position` that is stored with it. The lists list less by `lists`; of the sets
-/// `unreadable` nothing, or less than before, could be read.
+/// Judges a commit before which so much was `held` back: what is held back of it, and the `position` that is stored with it. The lists list
+/// less by the first of `lists`; of the sets in the second nothing, or less than before, could be read.
 fn decide(
     limit: MaxDelete,
-    lists: &[ListLoss],
-    unreadable: &BTreeSet<SetId>,
+    lists: (&[ListLoss], &BTreeSet<SetId>),
+    held: HeldCounts,
     position: &mut Position,
     losses: &Losses,
 ) -> (Held, Vec<u8>) {
-    let guard = &mut position.guard;
-    let verdict = guard.judge(limit, losses, lists, unreadable, Timestamp::now());
+    let verdict = position.guard.judge(limit, losses, lists, held, Timestamp::now());
     if verdict.held != Held::Nothing {
         tracing::warn!(
             deletions = verdict.files,
-            held = guard.held().map_or(0, |held| held.files),
+            held = held.files + verdict.files,
             "unconfirmed deletions are not applied, everything else is: {}. To confirm them: \
              resyncfs refresh --accept-deletions DIR",
             verdict.why
@@ -80,28 +79,29 @@ pub(super) fn guarded(
     mut position: Position,
 ) -> Result<Made, SyncError> {
     let none = BTreeSet::new();
-    recount(catalog, &mut position.guard, &none)?;
+    let held = held_counts(catalog, &mut position.guard)?;
     let at = position.at();
-    let committed = commit.finish(at, &mut |losses| decide(limit, &[], &none, &mut position, losses))?;
+    let committed = commit.finish(at, &mut |losses| decide(limit, (&[], &none), held, &mut position, losses))?;
     Ok(Made { committed, position })
 }
 
 /// A person has confirmed what goes; so many held deletions are `left` for a further commit.
 fn confirmed(position: &mut Position, left: u64) -> (Held, Vec<u8>) {
-    match left {
-        0 => position.guard = DeletionGuard::default(),
-        _ => position.guard.recount(left, 0),
+    if left == 0 {
+        position.guard = DeletionGuard::default();
     }
     (Held::Nothing, position.encode())
 }
 
-/// Counts what is held back; of the sets that are `decided` again nothing is.
-fn recount(catalog: &Catalog, guard: &mut DeletionGuard, decided: &BTreeSet<SetId>) -> Result<(), CatalogError> {
+/// Counts what is held back.
+fn held_counts(catalog: &Catalog, guard: &mut DeletionGuard) -> Result<HeldCounts, CatalogError> {
     let snapshot = catalog.snapshot()?;
-    let count = |sets: &BTreeSet<SetId>| sets.iter().map(|set| snapshot.held_of(*set)).sum::<Result<u64, _>>();
-    let (files, unreadable) = (snapshot.held_count()?.saturating_sub(count(decided)?), count(guard.unreadable_sets())?);
-    guard.recount(files, unreadable);
-    Ok(())
+    let files = snapshot.held_count()?;
+    if files == 0 {
+        guard.none_is_held();
+    }
+    let unreadable = guard.unreadable_sets().iter().map(|set| snapshot.held_of(*set));
+    Ok(HeldCounts { files, unreadable: unreadable.sum::<Result<u64, _>>()? })
 }
 
 /// A baseline before it is written.
@@ -169,7 +169,7 @@ impl Merge {
                 commit.forget(set);
             }
         }
-        recount(catalog, &mut next.guard, &readable)?;
+        let held = held_counts(catalog, &mut next.guard)?;
         commit.keep_held(next.guard.by_list().clone());
         news.states.into_iter().for_each(|(set, root, state)| next.note(set, &root, state));
         let lists = base.losses(&next);
@@ -179,7 +179,7 @@ impl Merge {
         let unreadable = unreadable.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
         let committed = commit.finish(next.at(), &mut |losses| match max_delete {
             None => confirmed(&mut next, 0),
-            Some(limit) => decide(limit, &lists, &unreadable, &mut next, losses),
+            Some(limit) => decide(limit, (&lists, &unreadable), held, &mut next, losses),
         })?;
         Ok(Made { committed, position: next })
     }
@@ -226,10 +226,7 @@ impl Synchronizer {
         );
         self.writer.position = Some(position);
         self.status.send_modify(|status| status.unknown_deletions += committed.unknown);
-        Ok(match self.writer.batches.take() {
-            Some(batches) => batches.and(committed),
-            None => committed,
-        })
+        Ok(committed.behind(self.writer.batches.take()))
     }
 
     /// Makes one revision of the lists of every set, and of the changes since.

@@ -7,7 +7,7 @@ use crate::catalog::{Held, ITEMS, Losses, SetCounts, SetId};
 use crate::document::Timestamp;
 use crate::source::DocumentLocation;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The hours for which a deletion counts.
 const WINDOW_HOURS: i64 = 24;
@@ -99,39 +99,48 @@ pub struct DeletionGuard {
 pub struct HeldBack {
     /// The time of the first, in seconds since the epoch.
     pub since: i64,
-    /// The number of files.
-    pub files: u64,
-    /// The number of them that no document says: their sets could not be read.
-    #[serde(alias = "unheard")]
-    pub unreadable: u64,
     /// Why, for a person.
     pub why: String,
 }
 
+/// Numbers of deletions that are held back, as the catalog has them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HeldCounts {
+    /// All of them.
+    pub files: u64,
+    /// Those that no document says: their sets could not be read.
+    pub unreadable: u64,
+}
+
 impl DeletionGuard {
-    /// Judges the losses of a commit, and notes the verdict. The lists list less by `lists`; of the sets `unreadable` nothing, or less
-    /// than before, could be read.
+    /// Judges the losses of a commit before which so much was `held` back, and notes the verdict. The lists list less by `lists`; of the sets
+    /// `unreadable` nothing, or less than before, could be read.
     pub fn judge(
         &mut self,
         limit: MaxDelete,
         losses: &Losses,
-        lists: &[ListLoss],
-        unreadable: &BTreeSet<SetId>,
+        (lists, unreadable): (&[ListLoss], &BTreeSet<SetId>),
+        held: HeldCounts,
         now: Timestamp,
     ) -> Verdict {
-        self.release(&losses.released);
-        let verdict = self.decide(limit, losses, lists, now);
-        self.after(&verdict, losses, unreadable, now);
+        let released = &losses.released;
+        let of_unreadable: u64 = self.unreadable.iter().filter_map(|set| released.get(set)).sum();
+        let left = held.files.saturating_sub(released.values().sum());
+        let stated = left.saturating_sub(held.unreadable.saturating_sub(of_unreadable));
+        let verdict = self.decide(limit, losses, lists, stated, now);
+        self.after(&verdict, losses, unreadable, left, now);
         self.note_lists(&verdict, lists);
         verdict
     }
 
     /// Decides which deletions are held back: those of what is suspicious, and no others. The losses that are left are judged
-    /// once more.
-    fn decide(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], now: Timestamp) -> Verdict {
+    /// once more. So much that documents say is `held` back already.
+    fn decide(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], held: u64, now: Timestamp) -> Verdict {
+        let is_counted = self.held.as_ref().is_some_and(|it| is_recent(hour_of(it.since), now));
+        let before = if is_counted { held } else { 0 };
         let (mut held, mut why, mut left) = (BTreeSet::new(), Vec::new(), losses.clone());
         let held = loop {
-            let suspicions = self.suspects(limit, &left, lists, now);
+            let suspicions = self.suspects(limit, &left, lists, before, now);
             why.extend(suspicions.iter().map(|(_, why)| why.clone()));
             if suspicions.is_empty() {
                 break if held.is_empty() { Held::Nothing } else { Held::Of(held) };
@@ -146,34 +155,30 @@ impl DeletionGuard {
         Verdict { held, files, why: why.join("; ") }
     }
 
-    /// Notes what was decided of these losses. Nothing, or less than before, could be read of the sets `unreadable`.
-    fn after(&mut self, verdict: &Verdict, losses: &Losses, unreadable: &BTreeSet<SetId>, now: Timestamp) {
-        match &verdict.held {
-            Held::Nothing => {}
-            Held::All => {
-                let losing = losses.going_by_set().into_keys();
-                self.unreadable.extend(losing.filter(|set| unreadable.contains(set)));
-            }
-            Held::Of(sets) => self.unreadable.extend(sets.intersection(unreadable)),
-        }
+    /// Notes what was decided of these losses, besides which so many deletions are `left`. Nothing, or less than before, could be read of the
+    /// sets `unreadable`.
+    fn after(&mut self, verdict: &Verdict, losses: &Losses, unreadable: &BTreeSet<SetId>, left: u64, now: Timestamp) {
+        let losing = losses.going_by_set().into_keys();
+        self.unreadable.extend(losing.filter(|set| verdict.held.holds(*set) && unreadable.contains(set)));
         if verdict.held != Held::Nothing {
-            self.hold(verdict.files, &verdict.why, now);
+            let since = self.held.as_ref().map_or(now.seconds, |held| held.since);
+            self.held = Some(HeldBack { since, why: verdict.why.clone() });
+        } else if left == 0 {
+            self.none_is_held();
         }
-        self.held = self.held.take().filter(|held| held.files > 0);
         self.let_go(losses.going() - verdict.files, now);
-    }
-
-    /// Notes that so many deletions are held back no more; to be called before what is lost with them is decided.
-    fn release(&mut self, released: &BTreeMap<SetId, u64>) {
-        let Some(held) = &mut self.held else { return };
-        let of_unreadable: u64 = self.unreadable.iter().filter_map(|set| released.get(set)).sum();
-        held.files = held.files.saturating_sub(released.values().sum());
-        held.unreadable = held.unreadable.saturating_sub(of_unreadable);
     }
 
     /// The reasons why losses of a commit are held back; none where all may go. All sets that are suspicious in one way are
     /// named at once: what is held of the one makes no difference to the other.
-    fn suspects(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], now: Timestamp) -> Vec<Suspicion> {
+    fn suspects(
+        &self,
+        limit: MaxDelete,
+        losses: &Losses,
+        lists: &[ListLoss],
+        held: u64,
+        now: Timestamp,
+    ) -> Vec<Suspicion> {
         if losses.departures.is_empty() {
             return Vec::new();
         }
@@ -206,11 +211,6 @@ impl DeletionGuard {
             return vec![of_list(list)];
         }
         let gone: u64 = self.deleted.iter().filter(|(hour, _)| is_recent(*hour, now)).map(|(_, files)| files).sum();
-        let held = self
-            .held
-            .as_ref()
-            .filter(|held| is_recent(hour_of(held.since), now))
-            .map_or(0, |held| held.files.saturating_sub(held.unreadable));
         // Held resources are still there. Deletions that no document states do not count.
         let going = gone + held.min(losses.present) + going;
         let files = gone + losses.present;
@@ -231,21 +231,10 @@ impl DeletionGuard {
         }
     }
 
-    /// Notes that `files` more deletions are held back; the earliest time stays.
-    fn hold(&mut self, files: u64, why: &str, now: Timestamp) {
-        let known = self.held.as_ref();
-        let (since, unreadable) = known.map_or((now.seconds, 0), |held| (held.since, held.unreadable));
-        let files = files + known.map_or(0, |held| held.files);
-        self.held = Some(HeldBack { since, files, unreadable, why: why.to_owned() });
-    }
-
-    /// Notes how many deletions are still held back, and how many of them of the sets [that cannot be read](DeletionGuard::unreadable_sets): the Source
-    /// takes some back by listing their resources again.
-    pub fn recount(&mut self, files: u64, unreadable: u64) {
-        self.held = self.held.take().filter(|_| files > 0).map(|held| HeldBack { files, unreadable, ..held });
-        if self.held.is_none() {
-            self.by_list.clear();
-        }
+    /// Notes that nothing is held back any more: the Source lists all of it again.
+    pub fn none_is_held(&mut self) {
+        self.held = None;
+        self.by_list.clear();
     }
 
     /// The sets of which deletions are held back that no document says.
@@ -256,11 +245,7 @@ impl DeletionGuard {
     /// Notes the sets of which something is held back while a list of theirs is empty or missing.
     fn note_lists(&mut self, verdict: &Verdict, lists: &[ListLoss]) {
         let lost = lists.iter().filter(|list| list.speaks || list.entries == 0).filter_map(|list| list.set);
-        self.by_list.extend(lost.filter(|set| match &verdict.held {
-            Held::Nothing => false,
-            Held::Of(sets) => sets.contains(set),
-            Held::All => true,
-        }));
+        self.by_list.extend(lost.filter(|set| verdict.held.holds(*set)));
     }
 
     /// The sets of which deletions are held back because of a list.
@@ -294,6 +279,7 @@ mod tests {
     use super::*;
     use crate::catalog::Departure;
     use crate::document::Uri;
+    use std::collections::BTreeMap;
 
     const HALF: MaxDelete = MaxDelete(50);
 
@@ -301,8 +287,8 @@ mod tests {
         Timestamp { seconds: 1_000_000_000 + hours * 3600, nanos: 0 }
     }
 
-    fn departure(sets: &[u32], is_last: bool, files: u64) -> Departure {
-        Departure { sets: sets.iter().copied().map(SetId).collect(), is_last, files }
+    fn departure(set: u32, is_last: bool, files: u64) -> Departure {
+        Departure { set: Some(SetId(set)), is_last, files }
     }
 
     fn counts(set: u32, present: u64, coming: u64) -> SetCounts {
@@ -311,7 +297,7 @@ mod tests {
 
     /// The losses of a set that has more than what goes.
     fn losses(present: u64, going: u64) -> Losses {
-        let departures = if going > 0 { vec![departure(&[9], true, going)] } else { Vec::new() };
+        let departures = if going > 0 { vec![departure(9, true, going)] } else { Vec::new() };
         Losses { present, sets: vec![counts(9, present + 1, 0)], departures, ..Losses::default() }
     }
 
@@ -327,7 +313,7 @@ mod tests {
     #[test]
     fn half_of_the_tree_may_go_and_one_more_may_not() {
         let guard = DeletionGuard::default();
-        let decide = |going| guard.decide(HALF, &losses(100, going), &[], hours(0));
+        let decide = |going| guard.decide(HALF, &losses(100, going), &[], 0, hours(0));
 
         assert_eq!(decide(50), Verdict { held: Held::Nothing, files: 0, why: String::new() });
         let why = "51 of 100 files would be deleted within 24 hours, and max-delete is 50 %".to_string();
@@ -340,10 +326,10 @@ mod tests {
         let mut present = 100;
         let mut step = |hour| {
             let losses = losses(present, 20);
-            let verdict = guard.decide(HALF, &losses, &[], hours(hour));
+            let verdict = guard.decide(HALF, &losses, &[], 0, hours(hour));
             if verdict.held == Held::Nothing {
                 present -= 20;
-                guard.after(&verdict, &losses, &BTreeSet::new(), hours(hour));
+                guard.after(&verdict, &losses, &BTreeSet::new(), 0, hours(hour));
             }
             verdict.held == Held::Nothing
         };
@@ -356,7 +342,7 @@ mod tests {
     #[test]
     fn the_limit_is_the_persons() {
         let guard = DeletionGuard::default();
-        let held = |limit, going| guard.decide(limit, &losses(100, going), &[], hours(0)).held;
+        let held = |limit, going| guard.decide(limit, &losses(100, going), &[], 0, hours(0)).held;
 
         assert_eq!(held(MaxDelete::percent(10).unwrap(), 11), Held::All);
         assert_eq!(held(MaxDelete(0), 1), Held::All);
@@ -366,10 +352,10 @@ mod tests {
 
     #[test]
     fn nothing_empties_the_tree_or_a_set() {
-        let decide = |losses: &Losses| DeletionGuard::default().decide(MaxDelete(100), losses, &[], hours(0));
+        let decide = |losses: &Losses| DeletionGuard::default().decide(MaxDelete(100), losses, &[], 0, hours(0));
         let of_set = |present, is_last, going, coming| Losses {
             sets: vec![counts(7, present, coming)],
-            departures: vec![departure(&[7], is_last, going)],
+            departures: vec![departure(7, is_last, going)],
             ..losses(100, 0)
         };
 
@@ -386,7 +372,7 @@ mod tests {
     #[test]
     fn long_lists_are_not_emptied_and_missing_ones_delete_nothing() {
         let guard = DeletionGuard::default();
-        let holds = |going, list| guard.decide(HALF, &losses(1000, going), &[list], hours(0)).held == Held::All;
+        let holds = |going, list| guard.decide(HALF, &losses(1000, going), &[list], 0, hours(0)).held == Held::All;
 
         assert!(holds(11, list(11, true)) && holds(6, list(11, true)));
         assert!(!holds(10, list(10, true)));
@@ -398,16 +384,16 @@ mod tests {
     #[test]
     fn sets_that_are_emptied_together_are_held_back_together() {
         let sets = [1, 2, 3, 4].map(|set| counts(set, 10, 0)).to_vec();
-        let departures = vec![departure(&[1], true, 10), departure(&[3], true, 10), departure(&[4], true, 2)];
+        let departures = vec![departure(1, true, 10), departure(3, true, 10), departure(4, true, 2)];
         let losses = Losses { present: 40, sets, departures, ..Losses::default() };
         let mut guard = DeletionGuard::default();
 
-        let verdict = guard.decide(HALF, &losses, &[], hours(0));
+        let verdict = guard.decide(HALF, &losses, &[], 0, hours(0));
         assert_eq!((&verdict.held, verdict.files), (&of(&[1, 3]), 20));
         assert!(verdict.why.contains("set 1 ") && verdict.why.contains("set 3 "), "{}", verdict.why);
 
-        guard.after(&verdict, &losses, &BTreeSet::from([SetId(3), SetId(4)]), hours(0));
-        assert_eq!(guard.held().unwrap().files, 20);
+        guard.after(&verdict, &losses, &BTreeSet::from([SetId(3), SetId(4)]), 0, hours(0));
+        assert_eq!(guard.held().unwrap().why, verdict.why);
         assert_eq!(guard.unreadable_sets(), &BTreeSet::from([SetId(3)]));
         assert_eq!(guard.deleted, [(hour_of(hours(0).seconds), 2)], "what was not suspicious goes");
     }
@@ -417,12 +403,12 @@ mod tests {
         let sets = [1, 2, 3].map(|set| counts(set, 40, 0)).to_vec();
         let judged = |own, shared| {
             let departures =
-                vec![departure(&[1], true, 30), departure(&[1, 2], true, shared), departure(&[2], true, own)];
+                vec![departure(1, true, 30 + shared), departure(2, false, shared), departure(2, true, own)];
             let losses = Losses { present: 110, sets: sets.clone(), departures, ..Losses::default() };
             let lists = [ListLoss { set: Some(SetId(1)), ..list(0, false) }];
             let mut guard = DeletionGuard::default();
-            let verdict = guard.decide(MaxDelete(20), &losses, &lists, hours(0));
-            guard.after(&verdict, &losses, &BTreeSet::from([SetId(1), SetId(2), SetId(3)]), hours(0));
+            let verdict = guard.decide(MaxDelete(20), &losses, &lists, 0, hours(0));
+            guard.after(&verdict, &losses, &BTreeSet::from([SetId(1), SetId(2), SetId(3)]), 0, hours(0));
             (verdict.held, verdict.files, guard.unreadable_sets().iter().map(|set| set.0).collect::<Vec<_>>())
         };
 
@@ -433,15 +419,15 @@ mod tests {
     #[test]
     fn what_is_held_back_counts_with_what_comes_after() {
         let mut guard = DeletionGuard::default();
-        let held = |guard: &DeletionGuard, hour| guard.decide(HALF, &losses(100, 1), &[], hours(hour)).held;
-        let verdict = guard.decide(HALF, &losses(100, 60), &[], hours(0));
-        guard.after(&verdict, &losses(100, 60), &BTreeSet::new(), hours(0));
+        let held = |guard: &DeletionGuard, hour| guard.decide(HALF, &losses(100, 1), &[], 60, hours(hour)).held;
+        let verdict = guard.decide(HALF, &losses(100, 60), &[], 0, hours(0));
+        guard.after(&verdict, &losses(100, 60), &BTreeSet::new(), 0, hours(0));
 
         assert_eq!(held(&guard, 1), Held::All);
         assert_eq!(held(&guard, 30), Held::Nothing, "after a day it is a day's deletion");
-        guard.hold(1, &verdict.why, hours(30));
-        assert_eq!(guard.held().map(|held| (held.since, held.files)), Some((hours(0).seconds, 61)));
-        guard.recount(0, 0);
+        guard.after(&verdict, &losses(100, 60), &BTreeSet::new(), 60, hours(30));
+        assert_eq!(guard.held().map(|held| held.since), Some(hours(0).seconds));
+        guard.none_is_held();
         assert!(guard.held().is_none());
         assert_eq!(held(&guard, 1), Held::Nothing);
     }
@@ -449,16 +435,15 @@ mod tests {
     /// A clock that was set back must not make old deletions count for ever.
     #[test]
     fn deletions_of_a_time_far_ahead_count_no_more() {
-        let held_at = |guard: &DeletionGuard| guard.decide(HALF, &losses(50, 20), &[], hours(0)).held;
+        let held_at = |guard: &DeletionGuard, held| guard.decide(HALF, &losses(50, 20), &[], held, hours(0)).held;
         let gone = |hour| {
             let mut guard = DeletionGuard::default();
             guard.let_go(50, hours(hour));
-            held_at(&guard)
+            held_at(&guard, 0)
         };
         let waiting = |hour| {
-            let mut guard = DeletionGuard::default();
-            guard.hold(50, "", hours(hour));
-            held_at(&guard)
+            let held = Some(HeldBack { since: hours(hour).seconds, why: String::new() });
+            held_at(&DeletionGuard { held, ..DeletionGuard::default() }, 50)
         };
 
         assert_eq!((gone(24), gone(25), gone(1000)), (Held::All, Held::Nothing, Held::Nothing));
@@ -468,11 +453,11 @@ mod tests {
     #[test]
     fn a_set_that_can_be_read_again_is_unheard_no_more() {
         let sets = [1, 2].map(|set| counts(set, 10, 0)).to_vec();
-        let departures = vec![departure(&[1], true, 10), departure(&[2], true, 10)];
+        let departures = vec![departure(1, true, 10), departure(2, true, 10)];
         let losses = Losses { present: 40, sets, departures, ..Losses::default() };
         let mut guard = DeletionGuard::default();
-        let verdict = guard.decide(HALF, &losses, &[], hours(0));
-        guard.after(&verdict, &losses, &BTreeSet::from([SetId(1), SetId(2)]), hours(0));
+        let verdict = guard.decide(HALF, &losses, &[], 0, hours(0));
+        guard.after(&verdict, &losses, &BTreeSet::from([SetId(1), SetId(2)]), 0, hours(0));
 
         guard.readable_again(SetId(1));
 
@@ -496,40 +481,31 @@ mod tests {
 
     #[test]
     fn what_is_listed_again_counts_no_more() {
-        let mut guard = DeletionGuard::default();
-        guard.hold(300, "300 of 400", hours(0));
-        let lost = losses(400, 1);
-        assert_eq!(guard.decide(HALF, &lost, &[], hours(1)).held, Held::All);
+        let held = Some(HeldBack { since: hours(0).seconds, why: "300 of 400".to_owned() });
+        let mut guard = DeletionGuard { held, ..DeletionGuard::default() };
+        let mut judge = |files, going, released, hour| {
+            let losses = Losses { released: BTreeMap::from([(SetId(9), released)]), ..losses(400, going) };
+            let counts = HeldCounts { files, unreadable: 0 };
+            let held = guard.judge(HALF, &losses, (&[], &BTreeSet::new()), counts, hours(hour)).held;
+            (held, guard.held().map(|held| held.since))
+        };
 
-        guard.release(&BTreeMap::from([(SetId(9), 299)]));
-        let verdict = guard.decide(HALF, &lost, &[], hours(1));
-        guard.after(&verdict, &lost, &BTreeSet::new(), hours(1));
-
-        assert_eq!(verdict.held, Held::Nothing);
-        assert_eq!(guard.held().map(|held| (held.files, held.since)), Some((1, hours(0).seconds)), "one is still held");
-        guard.release(&BTreeMap::from([(SetId(9), 1)]));
-        guard.after(
-            &guard.decide(HALF, &losses(400, 201), &[], hours(2)),
-            &losses(400, 201),
-            &BTreeSet::new(),
-            hours(2),
-        );
-        assert_eq!(
-            guard.held().map(|held| (held.files, held.since)),
-            Some((201, hours(0).seconds)),
-            "since when stays"
-        );
+        let since = Some(hours(0).seconds);
+        assert_eq!(judge(300, 1, 0, 1), (Held::All, since));
+        assert_eq!(judge(300, 1, 299, 1), (Held::Nothing, since), "one is still held");
+        assert_eq!(judge(1, 201, 1, 2), (Held::All, since), "since when stays");
+        assert_eq!(judge(202, 1, 202, 3), (Held::Nothing, None));
     }
 
     #[test]
     fn a_confirmed_tree_is_a_new_beginning() {
         let mut guard = DeletionGuard::default();
         guard.let_go(50, hours(0));
-        assert_eq!(guard.decide(HALF, &losses(50, 20), &[], hours(1)).held, Held::All);
+        assert_eq!(guard.decide(HALF, &losses(50, 20), &[], 0, hours(1)).held, Held::All);
 
         guard = DeletionGuard::default();
 
-        assert_eq!(guard.decide(HALF, &losses(50, 20), &[], hours(1)).held, Held::Nothing);
+        assert_eq!(guard.decide(HALF, &losses(50, 20), &[], 0, hours(1)).held, Held::Nothing);
     }
 
     #[test]
@@ -537,7 +513,7 @@ mod tests {
         let mut guard = DeletionGuard::default();
         guard.let_go(5, hours(0));
         guard.let_go(6, hours(3));
-        guard.hold(60, "none of the 60 files would be left", hours(3));
+        guard.held = Some(HeldBack { since: 5, why: "none of the 60 files would be left".to_owned() });
 
         let stored = serde_json::to_string(&guard).unwrap();
 

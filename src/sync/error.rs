@@ -119,12 +119,14 @@ impl SyncError {
         match self {
             SyncError::Source(cause) => FailureKind::from(cause),
             SyncError::Behind(cause) | SyncError::ChangesOfThen { cause, .. } => cause.kind(),
+            SyncError::Package(PackageError::Folder { .. })
+            | SyncError::PackageOf { cause: PackageError::Folder { .. }, .. }
+            | SyncError::Catalog(_) => FailureKind::Cache,
             SyncError::NothingToShow(_)
             | SyncError::OlderList { .. }
             | SyncError::Document { .. }
             | SyncError::Package(_) => FailureKind::Unusable,
             SyncError::PackageOf { .. } | SyncError::Page(_) => FailureKind::Unreachable,
-            SyncError::Catalog(_) => FailureKind::Cache,
             SyncError::Naming(_) => FailureKind::Options,
             SyncError::Worker(_) => FailureKind::Other,
         }
@@ -132,20 +134,7 @@ impl SyncError {
 
     /// True if the Source is the cause; else something fails on this machine.
     pub(super) fn is_of_source(&self) -> bool {
-        match self {
-            SyncError::Behind(cause) | SyncError::ChangesOfThen { cause, .. } => cause.is_of_source(),
-            SyncError::Source(cause) => {
-                !matches!(cause, SourceError::NoRoom { .. } | SourceError::DocumentCache { .. })
-            }
-            SyncError::Package(cause) | SyncError::PackageOf { cause, .. } => {
-                !matches!(cause, PackageError::Folder { .. })
-            }
-            SyncError::Document { .. }
-            | SyncError::NothingToShow(_)
-            | SyncError::OlderList { .. }
-            | SyncError::Page(_) => true,
-            SyncError::Catalog(_) | SyncError::Naming(_) | SyncError::Worker(_) => false,
-        }
+        matches!(self.kind(), FailureKind::Unreachable | FailureKind::Unusable)
     }
 
     /// The failure as a mount that runs reports it: what a first mount would lack by it is there.

@@ -10,7 +10,6 @@ use super::{Invalidating, RefreshResult, SHORTEST_PAUSE, SyncError, Synchronizer
 use crate::catalog::{Catalog, Committed, Renewal};
 use crate::platform::error_chain::chain;
 use fuser::INodeNo;
-use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
@@ -163,25 +162,12 @@ impl Poller<'_> {
                 continue;
             }
             let wake = waiting.announced.due().map_or(self.due, |announced| announced.min(self.due));
-            let mut batch = None;
-            let is_wrong = tokio::select! {
-                Some(read) = self.pages.recv() => {
-                    batch = Some(read);
-                    false
-                }
-                command = commands.recv() => {
-                    waiting.take(command);
-                    false
-                }
-                () = catalog.damage_found() => true,
-                () = packages.contradiction_found() => true,
-                () = tokio::time::sleep_until(wake) => false,
-            };
-            if is_wrong {
-                waiting.refresh.get_or_insert_default();
-            }
-            if let Some(batch) = batch {
-                self.apply(batch).await;
+            tokio::select! {
+                Some(batch) = self.pages.recv() => self.apply(batch).await,
+                command = commands.recv() => waiting.take(command),
+                () = catalog.damage_found() => { waiting.refresh.get_or_insert_default(); }
+                () = packages.contradiction_found() => { waiting.refresh.get_or_insert_default(); }
+                () = tokio::time::sleep_until(wake) => {}
             }
         }
     }
@@ -226,10 +212,7 @@ impl Poller<'_> {
             Ok(outcome) => {
                 self.failures = 0;
                 if let RefreshResult::Committed(committed) = outcome {
-                    self.refreshes.send_modify(|refreshes| {
-                        refreshes.committed += 1;
-                        refreshes.touched += u64::from(committed.touched > 0);
-                    });
+                    self.refreshes.send_modify(|it| it.touched += u64::from(committed.touched > 0));
                     self.synchronizer.tidy().await;
                 }
                 (self.listeners.refreshed)();
@@ -240,11 +223,9 @@ impl Poller<'_> {
         if !requesters.is_empty() {
             self.refreshes.send_modify(|refreshes| refreshes.asked += 1);
         }
-        let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         for requester in requesters {
-            let (outcome, failed) = (outcome.clone(), self.synchronizer.current.failed.clone());
             // One that has gone meanwhile gets no answer.
-            let _ = requester.send(Refreshed { ended: Timestamp::now(), milliseconds, outcome, failed });
+            let _ = requester.send(self.synchronizer.refreshed(outcome.clone(), began.elapsed()));
         }
     }
 
@@ -287,9 +268,8 @@ async fn perform(synchronizer: &mut Synchronizer, task: &Task) -> Result<Checked
         Task::Poll => synchronizer.refresh_of(Scope::Due, unwatched()).await,
     };
     let outcome = match (accepted, outcome?) {
-        (Some(accepted), RefreshResult::Committed(committed)) => RefreshResult::Committed(accepted.and(committed)),
-        (Some(accepted), RefreshResult::Unchanged) => RefreshResult::Committed(accepted),
-        (None, outcome) => outcome,
+        (accepted, RefreshResult::Committed(committed)) => RefreshResult::Committed(committed.behind(accepted)),
+        (accepted, unchanged) => accepted.map_or(unchanged, RefreshResult::Committed),
     };
     Ok(Checked { outcome, unseen: None })
 }
@@ -299,10 +279,7 @@ async fn accept(synchronizer: &mut Synchronizer) -> Result<Option<Committed>, Sy
     let mut accepted: Option<Committed> = None;
     loop {
         if let RefreshResult::Committed(committed) = synchronizer.accept_deletions().await? {
-            accepted = Some(match accepted {
-                Some(others) => others.and(committed),
-                None => committed,
-            });
+            accepted = Some(committed.behind(accepted));
         }
         if !synchronizer.holds_deletions()? {
             return Ok(accepted.filter(|it| it.deleted > 0));

@@ -21,48 +21,37 @@ pub(super) type StaleLists = HashMap<SetId, (Timestamp, Instant)>;
 impl Synchronizer {
     /// The sets whose lists are merged although they are older than what is shown, each with the time that its lists speak for. `None`
     /// where nothing is merged: the tree `is_same`, or some lists are left out as older. Without them there is no tree that
-    /// `decides_again`, which is an error.
+    /// `decides_again`, which is an error. Only a tree that is whole and of today is compared.
     pub(super) fn believe(
         &mut self,
         step: &Step,
         read: &[ReadSet],
         is_same: bool,
     ) -> Result<Option<Vec<(SetId, Timestamp)>>, SyncError> {
-        match self.stale_lists(step, read) {
-            _ if is_same => Ok(None),
-            Ok(believed) => Ok(Some(believed)),
-            Err(older) if step.decides_again => Err(older),
-            Err(older) => {
-                tracing::warn!("a Resource List is ignored: {}", chain(&older));
-                if let SyncError::OlderList { location, .. } = &older {
-                    self.schedule.ignored(location, chain(&older));
-                }
-                self.note_failure(FailedDocument::of(&older));
-                Ok(None)
-            }
-        }
-    }
-
-    /// Notes which of the lists that were `read`, those of all sets, are older than what is shown, where that is whole and of today.
-    /// Returns those that are believed all the same; an error where some are not.
-    fn stale_lists(&mut self, step: &Step, read: &[ReadSet]) -> Result<Vec<(SetId, Timestamp)>, SyncError> {
         let is_whole = !step.is_first_tree && self.config.as_of.is_none() && !self.catalog.is_distrusted();
-        let now = Instant::now();
-        let served = std::mem::take(&mut self.stale_lists);
-        let mut believed = Ok(Vec::new());
+        let (now, served) = (Instant::now(), std::mem::take(&mut self.stale_lists));
+        let (mut believed, mut older) = (Vec::new(), None);
         for it in read.iter().filter(|_| is_whole) {
             let Some((at, shown)) = step.position.is_newer_than(it) else { continue };
             let Some(list) = it.walks.iter().flat_map(Crawled::documents).next() else { continue };
             let since = served.get(&it.id).filter(|(time, _)| *time == at).map_or(now, |(_, since)| *since);
             self.stale_lists.insert(it.id, (at, since));
-            match &mut believed {
-                Ok(believed) if now.saturating_duration_since(since) >= LONGEST => {
-                    believed.extend(it.at().map(|at| (it.id, at)));
-                }
-                Ok(_) => believed = Err(SyncError::OlderList { location: list.location.clone(), at, shown }),
-                Err(_) => {}
+            if now.saturating_duration_since(since) >= LONGEST {
+                believed.extend(it.at().map(|at| (it.id, at)));
+            } else {
+                older.get_or_insert((&list.location, at, shown));
             }
         }
-        believed
+        let Some((location, at, shown)) = older.filter(|_| !is_same) else {
+            return Ok(Some(believed).filter(|_| !is_same));
+        };
+        let older = SyncError::OlderList { location: location.clone(), at, shown };
+        if step.decides_again {
+            return Err(older);
+        }
+        tracing::warn!("a Resource List is ignored: {}", chain(&older));
+        self.schedule.ignored(location, chain(&older));
+        self.note_failure(FailedDocument::of(&older));
+        Ok(None)
     }
 }

@@ -293,13 +293,7 @@ impl Synchronizer {
         discovered.for_each(|it| self.fetch.spool.deviations.note(&it.location, &it.deviations, None));
         let (held, journaled) = self.held();
         self.status.send_modify(|status| {
-            let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            status.ended(Refreshed {
-                ended,
-                milliseconds,
-                outcome: outcome.into(),
-                failed: self.current.failed.clone(),
-            });
+            status.ended(self.refreshed(outcome.into(), took));
             status.journaled = journaled;
             status.next_poll = self.schedule.next().and_then(due);
             status.documents = documents.collect();
@@ -311,22 +305,24 @@ impl Synchronizer {
         });
     }
 
+    /// A refresh that has ended now.
+    pub(super) fn refreshed(&self, outcome: RefreshOutcome, took: Duration) -> Refreshed {
+        let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        Refreshed { ended: Timestamp::now(), milliseconds, outcome, failed: self.current.failed.clone() }
+    }
+
     /// The deletions that are held back, and the number of changes that the journal keeps.
     pub(super) fn held(&self) -> (Option<HeldStatus>, u64) {
         let counted = self.catalog.snapshot().and_then(|it| Ok((it.held_count()?, it.journal_count()?)));
         let counted = counted.inspect_err(|cause| {
             tracing::warn!("the unconfirmed deletions and the journal cannot be counted: {}", chain(cause));
         });
-        let held = self.writer.position.iter().find_map(|position| {
-            let mut guard = position.guard.clone();
-            if let Ok((count, _)) = counted {
-                // The commit of this position may have decided some of the deletions that it holds back.
-                guard.recount(count, 0);
-            }
-            let held = guard.held()?;
+        let (files, journaled) = counted.unwrap_or_default();
+        let held = self.writer.position.iter().filter(|_| files > 0).find_map(|position| {
+            let held = position.guard.held()?;
             let since = document::Timestamp { seconds: held.since, nanos: 0 }.into();
-            Some(HeldStatus { files: held.files, since, why: held.why.clone() })
+            Some(HeldStatus { files, since, why: held.why.clone() })
         });
-        (held, counted.map_or(0, |(_, journaled)| journaled))
+        (held, journaled)
     }
 }

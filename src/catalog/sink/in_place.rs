@@ -14,11 +14,11 @@ use super::super::store::codec::{damaged, push_number};
 use super::super::store::keys::name_key;
 use super::super::store::record::{NamedNode, ResourceRecord, SetTable};
 use super::super::store::{Lookup, TableId};
-use super::super::version::Coming;
+use super::super::version::ChangeMark;
 use super::super::{Catalog, CatalogError, Committed, Naming};
 use super::transaction::{Transaction, in_transaction};
 use super::tree::{CommittedWith, TreeWriter};
-use super::{Encode, Sink};
+use super::{Encode, RowState, Sink};
 use crate::document::{Timestamp, Uri};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -26,27 +26,22 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub struct InPlace<'t, 'c>(pub &'t mut Transaction<'c>);
 
 impl Sink for InPlace<'_, '_> {
-    fn put(&mut self, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
-        self.0.put(table, key, encode)
-    }
-
-    fn put_unchanged(&mut self, _: TableId, _: &[u8], _: Encode<'_>) -> Result<(), CatalogError> {
-        Ok(())
+    fn put(&mut self, is: RowState, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
+        if is == RowState::Unchanged { Ok(()) } else { self.0.put(table, key, encode) }
     }
 
     fn remove(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
         self.0.remove(table, key)
     }
 
-    fn put_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
+    fn put_name(&mut self, is: RowState, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
+        if is == RowState::Unchanged {
+            return Ok(());
+        }
         let key = name_key(parent, hash);
         let mut ids = self.0.row(TableId::Names, &key)?.unwrap_or_default().to_vec();
         push_number(&mut ids, entry);
         self.0.put(TableId::Names, &key, |row| row.extend_from_slice(&ids))
-    }
-
-    fn put_unchanged_name(&mut self, _: u64, _: u32, _: u64) -> Result<(), CatalogError> {
-        Ok(())
     }
 
     fn remove_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
@@ -170,8 +165,7 @@ impl<'o> Groups<'o> {
             group.names(self.naming, &mut |file| {
                 let (shown, uri) = (named(file.name), file.uri(self.naming)?);
                 let same_uri = shown.is_some_and(|(_, known)| known == Some(&uri));
-                let (resource, datetime, is_news) = (file.resource, file.datetime, file.is_news);
-                tree.put_file(parent, file.name, shown, Coming { resource, same_uri, datetime, is_news })
+                tree.put_file(parent, &file, shown, same_uri)
             })?;
         }
         Ok(())
@@ -189,14 +183,14 @@ impl<'o> Groups<'o> {
         for (old, uri) in &shown {
             let (Some(record), Some(uri)) = (old.node.resource, uri) else { continue };
             if !due.edits.leaving.contains(uri) {
-                let unchanged = || StatedResource::of(record.with_uri(Some(uri.as_str())), None, false);
+                let unchanged = || StatedResource::of(record.with_uri(Some(uri.as_str())), ChangeMark::default());
                 resources.entry(uri.clone()).or_insert_with(unchanged);
             }
         }
         let new_folder = (is_folder && old_folder.is_none()).then(|| newest.unwrap_or(tree.now));
         for resource in resources.values() {
             let lastmod = ResourceRecord::decode(&resource.record).and_then(|record| record.lastmod);
-            newest = newest.max(Some(lastmod.or(resource.datetime).unwrap_or(tree.now)));
+            newest = newest.max(Some(lastmod.or(resource.mark.datetime).unwrap_or(tree.now)));
         }
         let group = Group::of(&path, is_folder.then_some(tree.now), resources.into_values().collect());
         let mut names: HashSet<Vec<u8>> = is_folder.then(|| name.as_bytes().to_vec()).into_iter().collect();

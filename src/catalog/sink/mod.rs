@@ -17,19 +17,22 @@ use super::store::{Lookup, TableId};
 /// Appends a row.
 pub type Encode<'e> = &'e mut dyn FnMut(&mut Vec<u8>);
 
+/// A row of the new tree next to the revision that is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum RowState {
+    Changed,
+    /// The store of that revision has it as it is.
+    Unchanged,
+}
+
 /// The rows of a tree on their way to the disk. The defaults are those of an empty store: all of it is written, and nothing removed.
 pub trait Sink {
     /// Writes a row.
-    fn put(&mut self, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError>;
-
-    /// Writes a row that the revision that is shown has as it is.
-    fn put_unchanged(&mut self, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
-        self.put(table, key, encode)
-    }
+    fn put(&mut self, is: RowState, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError>;
 
     /// Writes a row of `meta`, where it is another now.
     fn put_meta(&mut self, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
-        self.put(TableId::Meta, key, &mut |out| out.extend_from_slice(row))
+        self.put(RowState::Changed, TableId::Meta, key, &mut |out| out.extend_from_slice(row))
     }
 
     /// Removes a row, where there is one.
@@ -38,12 +41,7 @@ pub trait Sink {
     }
 
     /// Enters a name: the hash of its bytes in the folder `parent`, and its entry id.
-    fn put_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError>;
-
-    /// Enters a name that the revision that is shown has.
-    fn put_unchanged_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
-        self.put_name(parent, hash, entry)
-    }
+    fn put_name(&mut self, is: RowState, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError>;
 
     /// Removes a name.
     fn remove_name(&mut self, _parent: u64, _hash: u32, _entry: u64) -> Result<(), CatalogError> {

@@ -3,7 +3,7 @@
 use super::super::CatalogError;
 use super::super::error::io_error;
 use super::super::sort::{LARGE_SORT, Sorter, SpillFolder};
-use super::super::store::codec::{damaged, push_number, seal};
+use super::super::store::codec::{damaged, push_number, seal, unseal};
 use super::super::store::keys::name_key;
 use super::super::store::record::NodeRecord;
 use super::super::store::{Table, TableId, TreeStore};
@@ -184,7 +184,7 @@ struct Tables<'s> {
 
 impl<'s> Tables<'s> {
     fn new(store: &'s TreeStore, spill_folder: &SpillFolder) -> Tables<'s> {
-        let tables = store.tables().map(|table| (table, Vec::new()));
+        let tables = store.tables.map(|table| (table, Vec::new()));
         Tables { store, txn: None, budget: WriteBudget::new(spill_folder, u64::MAX), tables, record: Vec::new() }
     }
 
@@ -209,7 +209,7 @@ impl<'s> Tables<'s> {
             self.record.extend_from_slice(record);
             PutFlags::APPEND
         } else {
-            let present = self.store.get(txn, *table, key)?.unwrap_or_default();
+            let present = table.get(txn, key)?.map(|sealed| unseal(key, sealed)).transpose()?.unwrap_or_default();
             match *id {
                 id if id == TableId::Names as u8 => {
                     self.record.extend_from_slice(present);

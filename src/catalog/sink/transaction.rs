@@ -60,7 +60,7 @@ pub fn in_transaction<T>(
 impl Transaction<'_> {
     /// The row as it is now, changes of this transaction included.
     pub fn row(&self, table: TableId, key: &[u8]) -> Result<Option<&[u8]>, CatalogError> {
-        self.store.get(&self.txn, self.store.table(table), key)
+        self.store.get(&self.txn, table, key)
     }
 
     /// Writes the row that `encode` appends.

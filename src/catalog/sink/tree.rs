@@ -1,6 +1,7 @@
 //! Writes a tree: names that come, go, or stand for other content, each with its effects; in place, or all of it into an empty store.
 
 use super::super::base::Base;
+use super::super::group::NewFile;
 use super::super::join::FolderRef;
 use super::super::naming::disambiguated;
 use super::super::naming::names_of_path::{path_by_rule, split};
@@ -9,22 +10,14 @@ use super::super::store::codec::{NUMBER_LIMIT, damaged, pack};
 use super::super::store::keys::{displaced_key, entry_key, ino_key};
 use super::super::store::record::{NamedNode, NodeRecord, ResourceRecord, RevisionRecord, SetTable, push_orphan};
 use super::super::store::{ROOT, TableId, meta};
-use super::super::version::{self, Coming, VersionChange};
+use super::super::version::{self, VersionChange};
 use super::super::{CatalogError, Kind, Naming, Totals};
 use super::effects::CommitEffects;
 use super::folder_times::{ChangedFolders, FolderChange, next_folder};
-use super::{Encode, Sink};
+use super::{RowState, Sink};
 use crate::document::{Timestamp, Uri};
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
-
-/// A row of the new tree next to the revision that is shown.
-#[derive(Clone, Copy)]
-enum RowState {
-    Changed,
-    /// The store of that revision has it as it is.
-    Unchanged,
-}
 
 /// Writes names, each with its effects. Existing names are read from the revision that is shown. Nothing that is written here
 /// is read but the ids of one name, and folders.
@@ -69,46 +62,38 @@ impl<'t> TreeWriter<'t> {
     /// Writes a row; `None` removes it.
     pub fn row(&mut self, table: TableId, key: &[u8], row: Option<&[u8]>) -> Result<(), CatalogError> {
         match row {
-            Some(row) => self.sink.put(table, key, &mut |out| out.extend_from_slice(row)),
+            Some(row) => self.sink.put(RowState::Changed, table, key, &mut |out| out.extend_from_slice(row)),
             None => self.sink.remove(table, key),
-        }
-    }
-
-    fn put_row(&mut self, is: RowState, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
-        match is {
-            RowState::Changed => self.sink.put(table, key, encode),
-            RowState::Unchanged => self.sink.put_unchanged(table, key, encode),
         }
     }
 
     /// Writes what a name stands for: its entry, where its inode is found, and its name.
     fn write(&mut self, named: &NamedNode<'_>, [entry, inode, name]: [RowState; 3]) -> Result<(), CatalogError> {
         let (key, hash) = (entry_key(named.parent, named.entry), self.base.store.name_hash(named.node.name));
-        self.put_row(entry, TableId::Entries, &key, &mut |row| named.node.encode(row))?;
-        self.put_row(inode, TableId::Inodes, &ino_key(named.node.ino), &mut |row| row.extend_from_slice(&key))?;
+        self.sink.put(entry, TableId::Entries, &key, &mut |row| named.node.encode(row))?;
+        self.sink.put(inode, TableId::Inodes, &ino_key(named.node.ino), &mut |row| row.extend_from_slice(&key))?;
         if let Some((key, uri)) = displaced(&named.node, self.naming) {
-            self.put_row(inode, TableId::Displaced, &key, &mut |row| row.extend_from_slice(uri.as_str().as_bytes()))?;
+            self.sink
+                .put(inode, TableId::Displaced, &key, &mut |row| row.extend_from_slice(uri.as_str().as_bytes()))?;
         }
-        match name {
-            RowState::Changed => self.sink.put_name(named.parent, hash, named.entry),
-            RowState::Unchanged => self.sink.put_unchanged_name(named.parent, hash, named.entry),
-        }
+        self.sink.put_name(name, named.parent, hash, named.entry)
     }
 
-    /// Puts a file at a name that stood for `shown`, whose URI is `uri` where that is known.
+    /// Puts a file at a name that stood for `shown`, whose URI is the second where that is known. `same_uri`: it is that of the file.
     pub fn put_file(
         &mut self,
         parent: FolderRef,
-        name: &[u8],
+        file: &NewFile<'_>,
         shown: Option<(&NamedNode<'_>, Option<&Uri>)>,
-        coming: Coming<'_>,
+        same_uri: bool,
     ) -> Result<(), CatalogError> {
-        let (resource, now) = (coming.resource, self.now);
-        let mtime = resource.lastmod.or(coming.datetime).unwrap_or(now);
+        let (NewFile { name, resource, mark, .. }, now) = (*file, self.now);
+        let mtime = resource.lastmod.or(mark.datetime).unwrap_or(now);
         let node = NodeRecord { ino: 0, mtime, ctime: now, name, resource: Some(resource) };
         let Some((shown, uri)) = shown else { return self.create(parent, node).map(drop) };
         let Some(known) = &shown.node.resource else { return self.replace(shown, uri, node).map(drop) };
-        match version::compare(&shown.node, known, coming, now).ok_or_else(|| damaged("resource", name))? {
+        let compared = version::compare((&shown.node, known), (resource, same_uri), mark, now);
+        match compared.ok_or_else(|| damaged("resource", name))? {
             VersionChange::Same => self.keep(shown),
             VersionChange::Touched(node) => self.touch(shown, node),
             VersionChange::Replaced(node) => self.replace(shown, uri, node).map(drop),
@@ -147,8 +132,9 @@ impl<'t> TreeWriter<'t> {
     /// Writes the root, which has no name.
     pub fn put_root(&mut self, root: &NamedNode<'_>) -> Result<(), CatalogError> {
         let key = entry_key(root.parent, root.entry);
-        self.sink.put(TableId::Entries, &key, &mut |row| root.node.encode(row))?;
-        self.sink.put(TableId::Inodes, &ino_key(root.node.ino), &mut |row| row.extend_from_slice(&key))
+        self.sink.put(RowState::Changed, TableId::Entries, &key, &mut |row| root.node.encode(row))?;
+        self.sink
+            .put(RowState::Changed, TableId::Inodes, &ino_key(root.node.ino), &mut |row| row.extend_from_slice(&key))
     }
 
     /// A name that stands for what it stood for.
@@ -267,7 +253,7 @@ impl<'t> TreeWriter<'t> {
                 let (name, mtime) = (node.name.to_vec(), node.mtime.max(change.newest));
                 let node = NodeRecord { ino: folder, mtime, ctime: self.now, name: &name, resource: None };
                 let key = entry_key(parent, entry);
-                self.sink.put(TableId::Entries, &key, &mut |row| node.encode(row))?;
+                self.sink.put(RowState::Changed, TableId::Entries, &key, &mut |row| node.encode(row))?;
                 self.effects.folder(folder);
                 if folder != ROOT {
                     self.note(parent, change.newest, false)?;

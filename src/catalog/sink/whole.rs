@@ -8,15 +8,15 @@ use super::super::join::{FolderRef, Visitor, beneath, join};
 use super::super::known_folders::KnownFolders;
 use super::super::store::codec::{NUMBER_LIMIT, damaged, unseal};
 use super::super::store::keys::{ino_key, statement_key};
-use super::super::store::record::{NamedNode, NodeRecord, RevisionRecord, held_row};
+use super::super::store::record::{NamedNode, NodeRecord, RevisionRecord};
 use super::super::store::{ROOT, ROOT_ENTRY, TableId, TreeStore};
-use super::super::version::{self, Coming};
+use super::super::version;
 use super::super::{Catalog, CatalogError, Committed, Decide, Departure, Held, Invalidation, Kind, Losses, SetId};
 use super::in_place::{InPlace, PutRows, write_groups};
 use super::rows::Rows;
 use super::transaction::in_transaction;
 use super::tree::{CommittedWith, TreeWriter, orphan_row};
-use super::{Encode, Sink};
+use super::{Encode, RowState, Sink};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use fuser::INodeNo;
@@ -29,11 +29,11 @@ struct Whole<'s> {
 }
 
 impl Sink for Whole<'_> {
-    fn put(&mut self, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
+    fn put(&mut self, _: RowState, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
         self.rows.put(table, key, encode)
     }
 
-    fn put_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
+    fn put_name(&mut self, _: RowState, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
         self.rows.put_name(parent, hash, entry)
     }
 
@@ -123,7 +123,7 @@ fn fewer(damaged: &TreeStore, tree: &Losses) -> Losses {
     let revision = damaged.env.read_txn().map_err(CatalogError::from).and_then(|txn| damaged.revision(&txn));
     let Ok(Some(revision)) = revision else { return tree.clone() };
     let (present, files) = (revision.totals.files, tree.coming);
-    let lost = Departure { sets: Box::new([]), is_last: true, files: present.saturating_sub(files) };
+    let lost = Departure { set: None, is_last: true, files: present.saturating_sub(files) };
     let departures = if lost.files > 0 { vec![lost] } else { Vec::new() };
     Losses { present, coming: files.saturating_sub(present), departures, ..Losses::default() }
 }
@@ -229,7 +229,7 @@ impl<'t> Rebuild<'t> {
             return self.tree.put_root(&NamedNode { parent: 0, entry: ROOT_ENTRY, node });
         }
         self.tree.put_root(&store.by_ino(txn, ROOT)?.ok_or_else(|| damaged("absence", &ino_key(ROOT)))?)?;
-        for pair in store.orphans.iter(txn)? {
+        for pair in store.table(TableId::Orphans).iter(txn)? {
             let (key, sealed) = pair?;
             self.tree.row(TableId::Orphans, key, Some(unseal(key, sealed)?))?;
         }
@@ -305,7 +305,6 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
     }
 
     fn file(&mut self, file: NewFile<'_>, base: Option<NamedNode<'t>>) -> Result<(), CatalogError> {
-        let NewFile { name, resource, datetime, is_news, .. } = file;
         self.is_empty = false;
         let same_uri = self.comparison.compare(&file, base)?;
         let mut known_uri = None;
@@ -316,8 +315,7 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
                 known_uri = Some(file.uri(&self.scope.naming)?);
             }
         }
-        let coming = Coming { resource, same_uri, datetime, is_news };
-        self.tree.put_file(self.folder, name, base.as_ref().map(|base| (base, known_uri.as_ref())), coming)
+        self.tree.put_file(self.folder, &file, base.as_ref().map(|base| (base, known_uri.as_ref())), same_uri)
     }
 
     fn removed(&mut self, base: NamedNode<'t>) -> Result<(), CatalogError> {
@@ -327,22 +325,11 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
     }
 
     fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError> {
-        let key = statement_key(set, uri);
-        let Base { store, txn, .. } = self.tree.base;
-        match held {
-            HeldState::Listed => {
-                self.comparison.release(set);
-                Ok(())
-            }
-            HeldState::Still => {
-                let known = store.get(txn, store.held, &key)?.ok_or_else(|| damaged("absence", &key))?;
-                self.tree.row(TableId::Held, &key, Some(known))
-            }
-            HeldState::New => {
-                let time = self.scope.list_at(set).unwrap_or(self.tree.now);
-                self.tree.row(TableId::Held, &key, Some(&held_row(time, uri)))
-            }
+        if held == HeldState::Listed {
+            self.comparison.release(set);
+            return Ok(());
         }
+        self.tree.row(TableId::Held, &statement_key(set, uri), Some(uri.as_str().as_bytes()))
     }
 }
 

@@ -1,46 +1,51 @@
 //! The changes that the journal of a revision holds, the deletions that are held back, and the landing pages that were read.
 
 use super::super::journal::ChangeRow;
-use super::super::store::Table;
+use super::super::store::TableId;
 use super::super::store::codec::{damaged, unpack};
 use super::super::store::keys::{digest, statement_key, statement_set};
-use super::super::store::record::held;
-use super::super::{CatalogError, HeldDeletion, ITEMS, Journaled, ReadPage, Resource, SetId, Snapshot, Statement};
-use crate::document::{Change, Uri};
+use super::super::{CatalogError, ITEMS, Journaled, ReadPage, Resource, SetId, Snapshot, Statement};
+use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
 use std::ops::Bound;
 
 impl Snapshot<'_> {
     /// The last change of a resource in a set, unless the set's list speaks for a later time.
     pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
         self.read(|| {
-            let row =
-                self.store.decoded(self.txn(), self.store.journal, &statement_key(set, uri), ChangeRow::decode)?;
+            let row = self.store.decoded(self.txn(), TableId::Journal, &statement_key(set, uri), ChangeRow::decode)?;
             Ok(row.map(|row| Journaled { change: row.change, time: row.time, datetime: row.datetime }))
         })
     }
 
-    /// The order of the last change that the journal holds of a resource and `said`: later, this very one, earlier. `None` where
-    /// there is none, or another one of the same time.
-    pub fn compare_journal(&self, said: &Statement<'_>) -> Result<Option<std::cmp::Ordering>, CatalogError> {
+    /// The order of the last change that the journal holds of a resource and that of `entry` at `time`: later, this very one, earlier. `None`
+    /// where there is none, or another one of the same time. Without `time` that of the journal counts for both.
+    pub fn compare_journal(
+        &self,
+        set: SetId,
+        time: Option<Timestamp>,
+        (entry, member): (&Entry, Option<&PackageMember>),
+    ) -> Result<Option<std::cmp::Ordering>, CatalogError> {
         self.read(|| {
-            let key = statement_key(said.set, &said.entry.loc);
-            let Some(held) = self.store.get(self.txn(), self.store.journal, &key)? else {
+            let key = statement_key(set, &entry.loc);
+            let Some(held) = self.store.get(self.txn(), TableId::Journal, &key)? else {
                 return Ok(None);
             };
             let row = ChangeRow::decode(held).ok_or_else(|| damaged("content", &key))?;
-            if row.time != said.time {
-                return Ok(Some(row.time.cmp(&said.time)));
+            if let Some(time) = time.filter(|time| *time != row.time) {
+                return Ok(Some(row.time.cmp(&time)));
             }
-            let change = if row.is_left_out { Change::Deleted } else { said.change };
-            let same = ChangeRow::of(&Statement { change, ..*said });
+            let change = if row.is_left_out { Change::Deleted } else { entry.change.unwrap_or(Change::Updated) };
+            let same = ChangeRow::of(&Statement { set, change, time: row.time, entry, member });
             Ok((held == same).then_some(std::cmp::Ordering::Equal))
         })
     }
 
     /// Calls `visit` for every change that the journal holds, set by set, with what it says of the resource (of a deletion the
-    /// URI alone), until it answers `false`. A resource that is there and was left out by choice is not a deletion here.
-    pub fn journal(&self, visit: &mut dyn FnMut(SetId, Journaled, Resource) -> bool) -> Result<(), CatalogError> {
-        let store = &self.store;
+    /// URI alone). A resource that is there and was left out by choice is not a deletion here.
+    pub fn journal(
+        &self,
+        visit: &mut dyn FnMut(SetId, Journaled, Resource) -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
         let decode = |key: &[u8], row: &[u8]| {
             let row = ChangeRow::decode(row)?;
             let (record, uri) = row.record()?;
@@ -48,42 +53,35 @@ impl Snapshot<'_> {
             let journaled = Journaled { change, time: row.time, datetime: row.datetime };
             Some((statement_set(key)?, journaled, record.resource(uri)?))
         };
-        self.scan(store.journal, decode, &mut |(set, journaled, resource)| visit(set, journaled, resource))
-    }
-
-    /// Calls `visit` for every deletion that is held back, set by set, until it answers `false`.
-    pub fn held(&self, visit: &mut dyn FnMut(HeldDeletion) -> bool) -> Result<(), CatalogError> {
-        self.scan(self.store.held, held, visit)
+        self.scan(TableId::Journal, decode, &mut |(set, journaled, resource)| visit(set, journaled, resource))
     }
 
     /// The landing page of this address, if its links were read.
     pub fn page(&self, uri: &Uri) -> Result<Option<ReadPage>, CatalogError> {
-        self.read(|| self.store.decoded(self.txn(), self.store.pages, &digest(uri.as_str()), unpack))
+        self.read(|| self.store.decoded(self.txn(), TableId::Pages, &digest(uri.as_str()), unpack))
     }
 
-    /// Calls `visit` for each landing page whose links were read, until it answers `false`.
-    pub fn pages(&self, visit: &mut dyn FnMut(ReadPage) -> bool) -> Result<(), CatalogError> {
-        self.scan(self.store.pages, |_, row| unpack(row), visit)
+    /// Calls `visit` for each landing page whose links were read.
+    pub fn pages(&self, visit: &mut dyn FnMut(ReadPage) -> Result<(), CatalogError>) -> Result<(), CatalogError> {
+        self.scan(TableId::Pages, |_, row| unpack(row), visit)
     }
 
     /// The number of landing pages whose links were read.
     pub fn page_count(&self) -> Result<u64, CatalogError> {
-        self.read(|| Ok(self.store.pages.len(self.txn())?))
+        self.read(|| Ok(self.store.table(TableId::Pages).len(self.txn())?))
     }
 
-    /// Calls `visit` for each row of a table, decoded, until it answers `false`.
+    /// Calls `visit` for each row of a table, decoded.
     fn scan<T>(
         &self,
-        table: Table,
+        table: TableId,
         decode: impl Fn(&[u8], &[u8]) -> Option<T>,
-        visit: &mut dyn FnMut(T) -> bool,
+        visit: &mut dyn FnMut(T) -> Result<(), CatalogError>,
     ) -> Result<(), CatalogError> {
         self.read(|| {
             for row in self.store.rows(self.txn(), table, (Bound::Unbounded, Bound::Unbounded))? {
                 let (key, record) = row?;
-                if !visit(decode(key, record).ok_or_else(|| damaged("content", key))?) {
-                    break;
-                }
+                visit(decode(key, record).ok_or_else(|| damaged("content", key))?)?;
             }
             Ok(())
         })
@@ -93,19 +91,19 @@ impl Snapshot<'_> {
     pub fn journal_count(&self) -> Result<u64, CatalogError> {
         self.read(|| {
             let items = self.store.sets(self.txn())?.0.get(&ITEMS).map_or(0, |set| set.files);
-            Ok(self.store.journal.len(self.txn())?.saturating_sub(items))
+            Ok(self.store.table(TableId::Journal).len(self.txn())?.saturating_sub(items))
         })
     }
 
     /// The number of deletions that are held back.
     pub fn held_count(&self) -> Result<u64, CatalogError> {
-        self.read(|| Ok(self.store.held.len(self.txn())?))
+        self.read(|| Ok(self.store.table(TableId::Held).len(self.txn())?))
     }
 
     /// The number of deletions of this set that are held back.
     pub fn held_of(&self, set: SetId) -> Result<u64, CatalogError> {
         self.read(|| {
-            let mut rows = self.store.held.prefix_iter(self.txn(), &set.0.to_be_bytes())?;
+            let mut rows = self.store.table(TableId::Held).prefix_iter(self.txn(), &set.0.to_be_bytes())?;
             Ok(rows.try_fold(0, |count, row| row.map(|_| count + 1))?)
         })
     }

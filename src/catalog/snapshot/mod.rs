@@ -6,7 +6,7 @@ use super::naming::locate::locate;
 use super::store::codec::{damaged, number};
 use super::store::keys::ino_key;
 use super::store::record::{NamedNode, ResourceRecord};
-use super::store::{Lookup, ROOT, TreeStore, meta};
+use super::store::{Lookup, ROOT, TableId, TreeStore, meta};
 use super::{Catalog, CatalogError, EntryId, Inode, InodeName, Naming, Node, Resource, Revision};
 use crate::document::{Timestamp, Uri};
 use crate::platform::lmdb::Reading;
@@ -206,7 +206,7 @@ impl<'c> Snapshot<'c> {
     ) -> Result<(), CatalogError> {
         self.read(|| {
             let first = ino_key(after.map_or(ROOT, |ino| ino.0));
-            for row in self.store.rows(self.txn(), self.store.inodes, behind(&first))? {
+            for row in self.store.rows(self.txn(), TableId::Inodes, behind(&first))? {
                 let ino = ino_of(row?.0)?;
                 if self.record(ino)?.is_none() {
                     continue;
@@ -225,7 +225,7 @@ impl<'c> Snapshot<'c> {
     /// Up to `most` inodes behind `after`, ascending, that have lost their names since the catalog was opened and were not dropped yet.
     pub fn orphans(&self, after: INodeNo, most: usize) -> Result<Vec<INodeNo>, CatalogError> {
         self.read(|| {
-            let rows = self.store.rows(self.txn(), self.store.orphans, behind(&ino_key(after.0)))?;
+            let rows = self.store.rows(self.txn(), TableId::Orphans, behind(&ino_key(after.0)))?;
             rows.take(most).map(|row| ino_of(row?.0)).collect()
         })
     }

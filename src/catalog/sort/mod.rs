@@ -27,7 +27,7 @@ pub(super) const LARGE_SORT: usize = 36 << 20;
 /// Memory of a sort that goes on while a list takes most of the memory.
 pub(super) const SMALL_SORT: usize = 4 << 20;
 
-/// One pair for so many of these bytes, at most: each takes 4 bytes more, and 16 while a run is sorted.
+/// One pair for so many of these bytes, at most: each takes 4 bytes more, and some 36 while a run is sorted.
 const BYTES_A_PAIR: usize = 64;
 
 /// A last run up to this part of them stays in memory while it is merged, as do the store's dirty pages.

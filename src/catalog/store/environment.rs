@@ -2,7 +2,7 @@
 
 use super::super::error::io_error;
 use super::codec::{pack, seal};
-use super::{CatalogError, DAMAGED, ROOT, TABLES, TreeStore, meta};
+use super::{CatalogError, DAMAGED, ROOT, TABLES, TableId, TreeStore, meta};
 use crate::platform::lmdb::{Readers, StructureError, check, make_files, with_map};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions, RwTxn};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Changes with everything that a reader of the tables must know, and with the rules for names.
-const FORMAT: &[u8] = b"resyncfs catalog 8";
+const FORMAT: &[u8] = b"resyncfs catalog 9";
 
 /// Address space only; a catalog of 100 million resources takes a tenth.
 const MAP_SIZE: u64 = 1 << 38;
@@ -104,7 +104,6 @@ impl TreeStore {
             let mut table = |index: usize| opener.create_database::<Bytes, Bytes>(txn, Some(TABLES[index]));
             let tables =
                 [table(0)?, table(1)?, table(2)?, table(3)?, table(4)?, table(5)?, table(6)?, table(7)?, table(8)?];
-            let [.., meta] = tables;
             // Only a new environment has no rows: one without a format is foreign.
             if tables.iter().map(|table| table.len(txn)).sum::<heed::Result<u64>>()? == 0 {
                 // From the operating system's randomness.
@@ -112,30 +111,15 @@ impl TreeStore {
                 for (key, row) in [(meta::FORMAT, FORMAT), (meta::INSTANCE, &pack(&instance))] {
                     let mut row = row.to_vec();
                     seal(key, &mut row);
-                    meta.put(txn, key, &row)?;
+                    tables[TableId::Meta as usize].put(txn, key, &row)?;
                 }
             }
             Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(tables))
         })?;
         let no_tables = || CatalogError::Damaged("its tables cannot be made".into());
-        let [entries, names, inodes, orphans, displaced, journal, held, pages, meta] =
-            opened.commit().ok_or_else(no_tables)?;
+        let tables = opened.commit().ok_or_else(no_tables)?;
         let (folder, readers) = (folder.to_path_buf(), Arc::<Readers>::default());
-        let store = TreeStore {
-            folder,
-            hash_bits,
-            env,
-            readers,
-            entries,
-            names,
-            inodes,
-            orphans,
-            displaced,
-            journal,
-            held,
-            pages,
-            meta,
-        };
+        let store = TreeStore { folder, hash_bits, env, readers, tables };
         // A process that was killed may have left it longer.
         store.fit_length();
         Ok(store)
@@ -157,11 +141,11 @@ impl TreeStore {
 
     /// The orphans were those of an earlier mount, whose kernel forgot them.
     fn clear_orphans(&self) -> Result<(), CatalogError> {
-        if self.orphans.is_empty(&*self.env.read_txn()?)? {
+        if self.table(TableId::Orphans).is_empty(&*self.env.read_txn()?)? {
             return Ok(());
         }
         let mut txn = self.env.write_txn()?;
-        self.orphans.clear(&mut txn)?;
+        self.table(TableId::Orphans).clear(&mut txn)?;
         self.commit(txn)
     }
 
@@ -201,7 +185,7 @@ impl TreeStore {
         let used = self.env.real_disk_size()?;
         let txn = self.env.read_txn()?;
         let mut live = 0;
-        for table in self.tables() {
+        for table in &self.tables {
             let stat = table.stat(&txn)?;
             live += (stat.branch_pages + stat.leaf_pages + stat.overflow_pages) as u64 * u64::from(stat.page_size);
         }

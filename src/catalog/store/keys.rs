@@ -7,19 +7,11 @@ use super::super::SetId;
 use crate::document::Uri;
 use sha2::{Digest, Sha256};
 
-/// Key of `entries`.
-pub fn entry_key(parent: u64, entry: u64) -> [u8; 10] {
-    let mut key = [0; 10];
-    key[..5].copy_from_slice(&parent.to_be_bytes()[3..]);
-    key[5..].copy_from_slice(&entry.to_be_bytes()[3..]);
-    key
-}
-
-/// Key of `names`.
-pub fn name_key(parent: u64, hash: u32) -> [u8; 9] {
-    let mut key = [0; 9];
-    key[..5].copy_from_slice(&parent.to_be_bytes()[3..]);
-    key[5..].copy_from_slice(&hash.to_be_bytes());
+/// A key of two parts.
+fn joined<const N: usize>(front: &[u8], back: &[u8]) -> [u8; N] {
+    let mut key = [0; N];
+    key[..front.len()].copy_from_slice(front);
+    key[front.len()..].copy_from_slice(back);
     key
 }
 
@@ -30,15 +22,22 @@ pub fn ino_key(ino: u64) -> [u8; 5] {
     key
 }
 
+/// Key of `entries`.
+pub fn entry_key(parent: u64, entry: u64) -> [u8; 10] {
+    joined(&ino_key(parent), &ino_key(entry))
+}
+
+/// Key of `names`.
+pub fn name_key(parent: u64, hash: u32) -> [u8; 9] {
+    joined(&ino_key(parent), &hash.to_be_bytes())
+}
+
 /// Bytes of a digest within a key.
 const DIGEST: usize = 16;
 
 /// Key of `journal` and `held`. Two URIs cannot be made to have one digest.
 pub fn statement_key(set: SetId, uri: &Uri) -> [u8; 4 + DIGEST] {
-    let mut key = [0; 4 + DIGEST];
-    key[..4].copy_from_slice(&set.0.to_be_bytes());
-    key[4..].copy_from_slice(&digest(uri.as_str()));
-    key
+    joined(&set.0.to_be_bytes(), &digest(uri.as_str()))
 }
 
 /// The set of a key of `journal` or `held`.
@@ -48,10 +47,7 @@ pub fn statement_set(key: &[u8]) -> Option<SetId> {
 
 /// Key of `displaced`.
 pub fn displaced_key(path: &str, uri: &Uri) -> [u8; 2 * DIGEST] {
-    let mut key = [0; 2 * DIGEST];
-    key[..DIGEST].copy_from_slice(&digest(path));
-    key[DIGEST..].copy_from_slice(&digest(uri.as_str()));
-    key
+    joined(&digest(path), &digest(uri.as_str()))
 }
 
 /// The digest of a URI; or of a path, with which the keys of all names begin that lost its plain name.

@@ -8,7 +8,7 @@
 //! | orphans | inode | the folder of its former name, [`record::NodeRecord`] |
 //! | displaced | path by rule, URI (digests) | the URI of a resource that lost that path's plain name to another |
 //! | journal | set, URI (digest) | what was changed there last (`journal`) |
-//! | held | set, URI (digest) | a deletion held back: its time, the URI |
+//! | held | set, URI (digest) | a deletion held back: the URI |
 //! | pages | URI (digest) | a landing page whose links were read ([`super::ReadPage`]) |
 //! | meta | a word | format, instance, revision, position, naming, sets |
 //!
@@ -87,25 +87,12 @@ pub(super) struct TreeStore {
     hash_bits: u32,
     pub env: Env<WithoutTls>,
     pub readers: Arc<Readers>,
-    pub entries: Table,
-    pub names: Table,
-    pub inodes: Table,
-    pub orphans: Table,
-    pub displaced: Table,
-    pub journal: Table,
-    pub held: Table,
-    pub pages: Table,
-    pub meta: Table,
+    /// In the order of [`TableId`].
+    pub tables: [Table; 9],
 }
 
 impl TreeStore {
     pub(super) fn table(&self, id: TableId) -> Table {
-        self.tables()[id as usize]
-    }
-
-    /// In the order of [`TableId`].
-    pub(super) fn tables(&self) -> [Table; 9] {
-        let TreeStore { entries, names, inodes, orphans, displaced, journal, held, pages, meta, .. } = *self;
-        [entries, names, inodes, orphans, displaced, journal, held, pages, meta]
+        self.tables[id as usize]
     }
 }

@@ -7,7 +7,7 @@ use crate::document::{Algorithm, Digest, Href, LOWEST_PRIORITY, Link, PackageMem
 pub fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
     push_varint(out, digests.len() as u64);
     for digest in digests {
-        out.push(digest.algorithm().number());
+        out.push(digest.algorithm() as u8);
         out.extend_from_slice(digest.bytes());
     }
 }

@@ -1,7 +1,7 @@
 //! Records: nodes, resources, revisions and their sets as the store and the sorter hold them.
 
-use super::super::{Freshness, HeldDeletion, Kind, Node, Resource, SetId, Totals};
-use super::codec::{Decoder, pack, push_string, push_time, push_varint, unpack, when};
+use super::super::{Freshness, Kind, Node, Resource, SetId, Totals};
+use super::codec::{Decoder, push_string, push_time, push_varint, when};
 use super::keys::statement_set;
 use super::parts::{digests, link, member, push_digests, push_link, push_member};
 use super::words::{push_word, word};
@@ -352,15 +352,9 @@ pub fn orphan(bytes: &[u8]) -> Option<NamedNode<'_>> {
     Some(NamedNode { parent: bytes.value()?, entry: 0, node: NodeRecord::decode(bytes.0)? })
 }
 
-/// A row of `held`: the time for which its set said that the resource is gone, and the URI.
-pub fn held_row(time: Timestamp, uri: &Uri) -> Vec<u8> {
-    pack(&(time, uri.as_str()))
-}
-
-/// The deletion of a row; `None` where it is corrupt.
-pub fn held(key: &[u8], row: &[u8]) -> Option<HeldDeletion> {
-    let (time, uri) = unpack::<(Timestamp, &str)>(row)?;
-    Some(HeldDeletion { set: statement_set(key)?, uri: Uri::parse_item(uri).ok()?, time })
+/// The deletion of a row of `held`, which has the URI alone; `None` where it is corrupt.
+pub fn held(key: &[u8], row: &[u8]) -> Option<(SetId, Uri)> {
+    Some((statement_set(key)?, Uri::parse_item(std::str::from_utf8(row).ok()?).ok()?))
 }
 
 /// A revision without its position, and the next numbers: no later revision gives any of them again.

@@ -4,7 +4,7 @@ use super::super::naming::names_of_path::{DEEPEST, uri};
 use super::codec::{Decoder, damaged, number, unpack, unseal};
 use super::keys::{entry_key, ino_key, name_key};
 use super::record::{NamedNode, NodeRecord, RevisionRecord, SetTable, orphan};
-use super::{CatalogError, ROOT, Table, TreeStore, meta};
+use super::{CatalogError, ROOT, TableId, TreeStore, meta};
 use crate::catalog::Naming;
 use crate::document::Uri;
 use heed::RoTxn;
@@ -18,18 +18,18 @@ pub type TableRow<'t> = Result<(&'t [u8], &'t [u8]), CatalogError>;
 
 impl TreeStore {
     /// The record at `key` of `table`, checked.
-    pub fn get<'t>(&self, txn: &'t RoTxn<'_>, table: Table, key: &[u8]) -> Lookup<&'t [u8]> {
-        table.get(txn, key)?.map(|sealed| unseal(key, sealed)).transpose()
+    pub fn get<'t>(&self, txn: &'t RoTxn<'_>, table: TableId, key: &[u8]) -> Lookup<&'t [u8]> {
+        self.table(table).get(txn, key)?.map(|sealed| unseal(key, sealed)).transpose()
     }
 
     /// The rows of `table` within `range`, ascending: keys and checked records.
     pub fn rows<'t>(
         &self,
         txn: &'t RoTxn<'_>,
-        table: Table,
+        table: TableId,
         range: (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Result<impl Iterator<Item = TableRow<'t>> + use<'t>, CatalogError> {
-        Ok(table.range(txn, &range)?.map(|pair| {
+        Ok(self.table(table).range(txn, &range)?.map(|pair| {
             let (key, sealed) = pair?;
             Ok((key, unseal(key, sealed)?))
         }))
@@ -39,7 +39,7 @@ impl TreeStore {
     pub fn decoded<'t, T>(
         &self,
         txn: &'t RoTxn<'_>,
-        table: Table,
+        table: TableId,
         key: &[u8],
         decode: impl FnOnce(&'t [u8]) -> Option<T>,
     ) -> Lookup<T> {
@@ -47,41 +47,41 @@ impl TreeStore {
     }
 
     pub fn meta<'t>(&self, txn: &'t RoTxn<'_>, key: &[u8]) -> Lookup<&'t [u8]> {
-        self.get(txn, self.meta, key)
+        self.get(txn, TableId::Meta, key)
     }
 
     pub fn revision(&self, txn: &RoTxn<'_>) -> Lookup<RevisionRecord> {
-        self.decoded(txn, self.meta, meta::REVISION, unpack)
+        self.decoded(txn, TableId::Meta, meta::REVISION, unpack)
     }
 
     /// Distinguishes this store from every other: see [`crate::catalog::Catalog::instance`].
     pub fn instance(&self, txn: &RoTxn<'_>) -> Result<u64, CatalogError> {
-        let instance = self.decoded(txn, self.meta, meta::INSTANCE, unpack)?;
+        let instance = self.decoded(txn, TableId::Meta, meta::INSTANCE, unpack)?;
         instance.ok_or_else(|| damaged("absence", meta::INSTANCE))
     }
 
     /// The sets of the revision; none before the first.
     pub fn sets(&self, txn: &RoTxn<'_>) -> Result<SetTable, CatalogError> {
-        Ok(self.decoded(txn, self.meta, meta::SETS, unpack)?.unwrap_or_default())
+        Ok(self.decoded(txn, TableId::Meta, meta::SETS, unpack)?.unwrap_or_default())
     }
 
     /// The naming that the revision was made with.
     pub fn naming(&self, txn: &RoTxn<'_>) -> Result<Naming, CatalogError> {
-        let naming = self.decoded(txn, self.meta, meta::NAMING, unpack)?;
+        let naming = self.decoded(txn, TableId::Meta, meta::NAMING, unpack)?;
         naming.ok_or_else(|| damaged("absence", meta::NAMING))
     }
 
     /// The node of an inode that lost its name.
     pub fn orphan<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<NamedNode<'t>> {
-        self.decoded(txn, self.orphans, &ino_key(ino), orphan)
+        self.decoded(txn, TableId::Orphans, &ino_key(ino), orphan)
     }
 
     /// The name of an inode; `None` where it has none.
     pub fn by_ino<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<NamedNode<'t>> {
         let key = ino_key(ino);
         let pair = |pair: &[u8]| Some((number(pair.get(..5)?)?, number(pair.get(5..)?)?));
-        let Some((parent, entry)) = self.decoded(txn, self.inodes, &key, pair)? else { return Ok(None) };
-        match self.decoded(txn, self.entries, &entry_key(parent, entry), NodeRecord::decode)? {
+        let Some((parent, entry)) = self.decoded(txn, TableId::Inodes, &key, pair)? else { return Ok(None) };
+        match self.decoded(txn, TableId::Entries, &entry_key(parent, entry), NodeRecord::decode)? {
             Some(node) if node.ino == ino => Ok(Some(NamedNode { parent, entry, node })),
             _ => Err(damaged("entry", &key)),
         }
@@ -121,9 +121,9 @@ impl TreeStore {
     /// The node of `name` in `parent`.
     pub fn named<'t>(&self, txn: &'t RoTxn<'_>, parent: u64, name: &[u8]) -> Lookup<NamedNode<'t>> {
         let key = name_key(parent, self.name_hash(name));
-        let mut ids = Decoder(self.get(txn, self.names, &key)?.unwrap_or_default());
+        let mut ids = Decoder(self.get(txn, TableId::Names, &key)?.unwrap_or_default());
         while let Some(entry) = ids.number() {
-            let node = self.decoded(txn, self.entries, &entry_key(parent, entry), NodeRecord::decode)?;
+            let node = self.decoded(txn, TableId::Entries, &entry_key(parent, entry), NodeRecord::decode)?;
             let node = node.ok_or_else(|| damaged("entry", &key))?;
             if node.name == name {
                 return Ok(Some(NamedNode { parent, entry, node }));
@@ -141,7 +141,7 @@ impl TreeStore {
     ) -> Result<impl Iterator<Item = Result<NamedNode<'t>, CatalogError>> + use<'t>, CatalogError> {
         let (first, end) = (entry_key(parent, after), entry_key(parent + 1, 0));
         let range = (Bound::Excluded(&first[..]), Bound::Excluded(&end[..]));
-        Ok(self.rows(txn, self.entries, range)?.map(move |row| {
+        Ok(self.rows(txn, TableId::Entries, range)?.map(move |row| {
             let (key, record) = row?;
             let node = NodeRecord::decode(record).ok_or_else(|| damaged("content", key))?;
             let entry = key.get(5..).and_then(number).ok_or_else(|| damaged("key", key))?;

@@ -64,13 +64,8 @@ pub(super) fn paths(catalog: &Catalog) -> Vec<String> {
 }
 
 pub(super) fn held(catalog: &Catalog) -> Vec<(u32, String)> {
-    let (snapshot, mut held) = (catalog.snapshot().unwrap(), Vec::new());
-    snapshot
-        .held(&mut |deletion| {
-            held.push((deletion.set.0, deletion.uri.as_str().to_owned()));
-            true
-        })
-        .unwrap();
+    let snapshot = catalog.snapshot().unwrap();
+    let held: Vec<_> = snapshot.held().into_iter().map(|(set, uri)| (set.0, uri.as_str().to_owned())).collect();
     assert_eq!(snapshot.held_count().unwrap(), held.len() as u64);
     held
 }
@@ -516,7 +511,7 @@ fn changes_dropped_leave_no_trace_and_report_damage() {
 
     let store = catalog.store();
     let mut txn = store.env.write_txn().unwrap();
-    store.journal.put(&mut txn, &super::store::keys::statement_key(ONE, &a.loc), b"nonsense").unwrap();
+    store.table(TableId::Journal).put(&mut txn, &super::store::keys::statement_key(ONE, &a.loc), b"nonsense").unwrap();
     txn.commit().unwrap();
     let mut changes = catalog.commit_of_changes();
     changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();

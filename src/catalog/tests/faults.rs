@@ -105,7 +105,7 @@ fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
     commit(&catalog, &[entry("http://h/b")]);
     let has_orphans = || {
         let store = catalog.store();
-        !store.orphans.is_empty(&store.env.read_txn().unwrap()).unwrap()
+        !store.table(TableId::Orphans).is_empty(&store.env.read_txn().unwrap()).unwrap()
     };
     assert!(has_orphans());
 
@@ -177,7 +177,7 @@ impl Catalog {
     pub(crate) fn spoil_position(&self) {
         let store = self.store();
         let mut txn = store.env.write_txn().unwrap();
-        store.meta.put(&mut txn, super::store::meta::POSITION, b"nonsense").unwrap();
+        store.table(TableId::Meta).put(&mut txn, super::store::meta::POSITION, b"nonsense").unwrap();
         txn.commit().unwrap();
     }
 
@@ -185,7 +185,7 @@ impl Catalog {
     pub(crate) fn spoil_journal(&self) {
         let store = self.store();
         let mut txn = store.env.write_txn().unwrap();
-        store.journal.put(&mut txn, &[0; 4], b"nonsense").unwrap();
+        store.table(TableId::Journal).put(&mut txn, &[0; 4], b"nonsense").unwrap();
         txn.commit().unwrap();
     }
 }
@@ -228,9 +228,9 @@ fn a_flipped_bit_is_damage_never_an_answer() {
         Ok(())
     };
 
-    flip(&catalog, catalog.store().entries, read_all);
-    flip(&catalog, catalog.store().names, read_all);
-    flip(&catalog, catalog.store().inodes, read_all);
+    flip(&catalog, catalog.store().table(TableId::Entries), read_all);
+    flip(&catalog, catalog.store().table(TableId::Names), read_all);
+    flip(&catalog, catalog.store().table(TableId::Inodes), read_all);
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn damage_is_reported_once_and_mended_by_the_next_baseline() {
     commit(&catalog, &entries);
     let store = catalog.store();
     let mut txn = store.env.write_txn().unwrap();
-    store.inodes.put(&mut txn, &super::store::keys::ino_key(1), b"nonsense").unwrap();
+    store.table(TableId::Inodes).put(&mut txn, &super::store::keys::ino_key(1), b"nonsense").unwrap();
     txn.commit().unwrap();
     let stale = catalog.snapshot().unwrap();
     assert!(!catalog.is_distrusted());
@@ -265,7 +265,10 @@ fn the_baseline_after_damage_rebuilds_the_store() {
     let before = tree(&catalog);
     let (store, c) = (catalog.store(), &before["c"]);
     let mut txn = store.env.write_txn().unwrap();
-    store.entries.put(&mut txn, &super::store::keys::entry_key(c.parent.0, c.id.0), b"nonsense").unwrap();
+    store
+        .table(TableId::Entries)
+        .put(&mut txn, &super::store::keys::entry_key(c.parent.0, c.id.0), b"nonsense")
+        .unwrap();
     txn.commit().unwrap();
 
     let again = || {
@@ -362,14 +365,14 @@ fn a_store_whose_last_pages_are_free_is_no_damage() {
     // Straight into the environment, as if the process was killed behind each commit. The first ones leave free pages.
     for bytes in [100_000, 10, 10, 10, 1 << 20] {
         let mut txn = store.env.write_txn().unwrap();
-        store.orphans.put(&mut txn, b"taken", &vec![7; bytes]).unwrap();
+        store.table(TableId::Orphans).put(&mut txn, b"taken", &vec![7; bytes]).unwrap();
         if bytes == 1 << 20 {
-            store.orphans.delete(&mut txn, b"taken").unwrap();
+            store.table(TableId::Orphans).delete(&mut txn, b"taken").unwrap();
         }
         txn.commit().unwrap();
         store.readers.let_go();
     }
-    let page = u64::from(store.meta.stat(&store.env.read_txn().unwrap()).unwrap().page_size);
+    let page = u64::from(store.table(TableId::Meta).stat(&store.env.read_txn().unwrap()).unwrap().page_size);
     assert!(store.env.real_disk_size().unwrap() < store.env.info().last_page_number as u64 * page, "it is not short");
     drop((catalog, store));
 

@@ -139,7 +139,7 @@ impl HistoryModel {
 fn journal_rows(catalog: &Catalog) -> u64 {
     let store = catalog.store();
     let txn = store.env.read_txn().unwrap();
-    store.journal.len(&txn).unwrap()
+    store.table(TableId::Journal).len(&txn).unwrap()
 }
 
 fn resources(tree: &BTreeMap<String, TreeEntry>) -> BTreeMap<String, Option<Resource>> {
@@ -294,8 +294,7 @@ fn random_histories_agree_with_one_baseline() {
             for (uri, name) in files.iter().map(|name| (&name.resource.as_ref().unwrap().uri, name)) {
                 assert_eq!(snapshot.locate(uri).unwrap(), Some(name.node), "seed {seed}, step {step}: {uri}");
             }
-            let mut held = BTreeSet::new();
-            snapshot.held(&mut |deletion| held.insert((deletion.set, deletion.uri))).unwrap();
+            let held: BTreeSet<_> = snapshot.held().into_iter().collect();
             assert_eq!(held, model.held, "seed {seed}, step {step}");
             for ((set, uri), (time, entry)) in &model.journal {
                 let journaled = snapshot.journaled(*set, uri).unwrap().unwrap();

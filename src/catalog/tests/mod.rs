@@ -12,6 +12,7 @@ mod shared_paths;
 mod three_sets;
 mod whole;
 
+use super::store::TableId;
 use super::*;
 use crate::document::{Algorithm, Change, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
 use crate::platform::free_space::SpaceGuard;
@@ -20,6 +21,21 @@ use fuser::INodeNo;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+impl Snapshot<'_> {
+    /// The deletions that are held back.
+    fn held(&self) -> Vec<(SetId, Uri)> {
+        let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        let rows = self.store.rows(self.txn(), TableId::Held, all).unwrap();
+        rows.map(|row| row.map(|(key, row)| super::store::record::held(key, row).unwrap()).unwrap()).collect()
+    }
+}
+
+impl Catalog {
+    pub(crate) fn write_in_place(&self, most: u64) {
+        self.most_in_place.store(most, std::sync::atomic::Ordering::Relaxed);
+    }
+}
 
 /// The naming of all tests but those of naming itself.
 pub(super) fn naming() -> Naming {

@@ -184,14 +184,7 @@ fn check(catalog: &Catalog, named: &BTreeMap<String, Option<(Uri, Vec<SetId>)>>,
     for (folder, _) in named.iter().filter(|(_, file)| file.is_none()) {
         assert!(named.keys().any(|path| path.starts_with(&format!("{folder}/"))), "{when}: {folder} is empty");
     }
-    let mut held = Vec::new();
-    snapshot
-        .held(&mut |deletion| {
-            held.push((deletion.uri, deletion.set));
-            true
-        })
-        .unwrap();
-    for (uri, set) in held {
+    for (set, uri) in snapshot.held() {
         let is_kept = named.values().flatten().any(|(other, sets)| *other == uri && sets.contains(&set));
         assert!(is_kept, "{when}: {uri} is held back, and not in {set:?}");
     }

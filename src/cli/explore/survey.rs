@@ -149,7 +149,8 @@ impl Survey {
                 let list = self.documents + self.packages;
                 match self.first_named_by(&entry.loc, list) {
                     Some(first) if first == list => {
-                        repeats.add(Rule::AddressRepeated, reader.entries(), entry.loc.as_str())
+                        repeats.entry = reader.entries();
+                        repeats.add(Rule::AddressRepeated, entry.loc.as_str());
                     }
                     Some(_) => {}
                     None => {

@@ -3,7 +3,7 @@
 use super::events::utf8;
 use super::namespace::{Bindings, Namespace};
 use super::reference::{UndefinedEntity, unescape};
-use super::{DeviationNotes, Limits, plain};
+use super::{Deviations, Limits, plain};
 use crate::document::hash::PublishedHashes;
 use crate::document::link::normal_relation;
 use crate::document::uri::Flaws;
@@ -41,7 +41,7 @@ impl<'t> RsTag<'t, '_> {
 pub(super) struct Context {
     pub bindings: Bindings,
     pub limits: Limits,
-    pub notes: DeviationNotes,
+    pub notes: Deviations,
 }
 
 /// The attributes of one or several `rs:md`.
@@ -215,7 +215,7 @@ const ATTRIBUTES: [&str; 16] = [
 ];
 
 /// Notes what was `seen` where it could not be `read`.
-fn noted<T>(read: Option<T>, rule: Rule, seen: &str, notes: &mut DeviationNotes) -> Option<T> {
+fn noted<T>(read: Option<T>, rule: Rule, seen: &str, notes: &mut Deviations) -> Option<T> {
     if read.is_none() {
         notes.add(rule, seen);
     }
@@ -232,7 +232,7 @@ fn read_text(value: &str) -> Option<Box<str>> {
     Some(value.trim()).filter(|text| !text.is_empty()).map(Box::from)
 }
 
-fn read_capability(value: &str, notes: &mut DeviationNotes) -> Option<Capability> {
+fn read_capability(value: &str, notes: &mut Deviations) -> Option<Capability> {
     if value.trim().is_empty() {
         return None;
     }
@@ -243,11 +243,11 @@ fn read_capability(value: &str, notes: &mut DeviationNotes) -> Option<Capability
     Some(capability)
 }
 
-fn read_change(value: &str, notes: &mut DeviationNotes) -> Option<Change> {
+fn read_change(value: &str, notes: &mut Deviations) -> Option<Change> {
     noted(Change::parse(value), Rule::ChangeUnknown, value, notes)
 }
 
-pub(super) fn read_time(value: &str, notes: &mut DeviationNotes) -> Option<Timestamp> {
+pub(super) fn read_time(value: &str, notes: &mut Deviations) -> Option<Timestamp> {
     let (timestamp, is_strict) = noted(Timestamp::parse_noting(value), Rule::TimeUnreadable, value, notes)?;
     if !is_strict && !is_date_alone(value) {
         notes.add(Rule::TimeSpelling, value);
@@ -260,7 +260,7 @@ fn is_date_alone(value: &str) -> bool {
     matches!(value.len(), 4 | 7 | 10) && value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-fn read_hashes(value: &str, notes: &mut DeviationNotes) -> Vec<Digest> {
+fn read_hashes(value: &str, notes: &mut Deviations) -> Vec<Digest> {
     let published = PublishedHashes::parse(value);
     if published.unknown || published.digests.is_empty() {
         notes.add(Rule::HashUnreadable, value);
@@ -272,12 +272,12 @@ fn read_hashes(value: &str, notes: &mut DeviationNotes) -> Vec<Digest> {
 }
 
 /// The greatest length that `off_t` can hold.
-pub(super) fn read_length(value: &str, notes: &mut DeviationNotes) -> Option<u64> {
+pub(super) fn read_length(value: &str, notes: &mut Deviations) -> Option<u64> {
     let length = value.trim().parse().ok().filter(|length| !value.contains('+') && *length <= i64::MAX as u64);
     noted(length, Rule::LengthUnreadable, value, notes)
 }
 
-fn read_priority(value: &str, notes: &mut DeviationNotes) -> Option<u32> {
+fn read_priority(value: &str, notes: &mut Deviations) -> Option<u32> {
     let priority = value.trim().parse().ok().filter(|priority| (1..=LOWEST_PRIORITY).contains(priority));
     noted(priority, Rule::PriorityUnreadable, value, notes)
 }

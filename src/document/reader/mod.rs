@@ -78,21 +78,6 @@ impl Default for Limits {
     }
 }
 
-/// The deviations so far, and the entry to which the next belong.
-#[derive(Default)]
-struct DeviationNotes {
-    deviations: Deviations,
-    /// 0 for the document itself.
-    entry: u64,
-}
-
-impl DeviationNotes {
-    #[cold]
-    fn add(&mut self, rule: Rule, seen: &str) {
-        self.deviations.add(rule, self.entry, seen);
-    }
-}
-
 /// The place where the reader stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReaderPhase {
@@ -147,7 +132,7 @@ impl<R: BufRead> Reader<R> {
         let mut reader = Reader {
             events: Events::new(input, limits)?,
             text: String::new(),
-            context: Context { bindings: Bindings::of(base), limits, notes: DeviationNotes::default() },
+            context: Context { bindings: Bindings::of(base), limits, notes: Deviations::default() },
             depth: 0,
             header: Header::default(),
             header_metadata: Metadata::default(),
@@ -220,7 +205,7 @@ impl<R: BufRead> Reader<R> {
 
     /// The deviations of the document, in what was read.
     pub fn deviations(&self) -> &Deviations {
-        &self.context.notes.deviations
+        &self.context.notes
     }
 
     /// Entries begun so far, those that were skipped included.

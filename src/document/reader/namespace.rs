@@ -2,7 +2,7 @@
 
 use super::events::{self, utf8};
 use super::reference::unescape;
-use super::{DeviationNotes, Limits};
+use super::{Deviations, Limits};
 use crate::document::{Root, Rule, Uri};
 use quick_xml::events::BytesStart;
 
@@ -159,7 +159,7 @@ impl Bindings {
 
     /// Declares the namespaces of the root element and returns what it is, or else its local name. Whatever its own
     /// namespace, it is taken for that of Sitemaps.
-    pub fn open_root<'a>(&mut self, element: &'a BytesStart<'_>, notes: &mut DeviationNotes) -> Result<Root, &'a str> {
+    pub fn open_root<'a>(&mut self, element: &'a BytesStart<'_>, notes: &mut Deviations) -> Result<Root, &'a str> {
         let (name, prefix) = split(element);
         let folded = name.to_ascii_lowercase();
         let (root, own) = match folded.as_str() {
@@ -185,7 +185,7 @@ impl Bindings {
 
     /// Declares the namespaces of an element at `depth` and returns what it is.
     #[inline]
-    pub fn open(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut DeviationNotes) -> ElementKind {
+    pub fn open(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut Deviations) -> ElementKind {
         self.declare_all(element, depth, notes);
         let (name, prefix) = split(element);
         let mut namespace = self.resolve(prefix);
@@ -221,7 +221,7 @@ impl Bindings {
     }
 
     #[inline]
-    fn declare_all(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut DeviationNotes) {
+    fn declare_all(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut Deviations) {
         let attributes = utf8(element.attributes_raw());
         let is_of_xml = |text: &str| text.starts_with("xmlns") || self.is_feed && text.starts_with(BASE);
         if !attributes.match_indices('x').any(|(start, _)| is_of_xml(&attributes[start..])) {
@@ -255,7 +255,7 @@ impl Bindings {
     }
 
     /// Takes the base that the element at `depth` states; it may be relative itself.
-    fn rebase(&mut self, stated: &str, depth: usize, notes: &mut DeviationNotes) {
+    fn rebase(&mut self, stated: &str, depth: usize, notes: &mut Deviations) {
         if self.bases.len() == BINDINGS || stated.len() > Limits::TEXT {
             return;
         }

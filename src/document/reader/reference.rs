@@ -1,6 +1,6 @@
 //! References in text and attributes: `&amp;`, `&#233;`, `&eacute;`. Nothing that a DTD defines is ever expanded.
 
-use super::DeviationNotes;
+use super::Deviations;
 use super::events::utf8;
 use crate::document::Rule;
 use quick_xml::escape::resolve_html5_entity;
@@ -62,7 +62,7 @@ fn numbered(number: &str) -> Option<char> {
 pub(super) fn unescape<'a>(
     raw: &'a str,
     is_own: bool,
-    notes: &mut DeviationNotes,
+    notes: &mut Deviations,
 ) -> Result<Cow<'a, str>, UndefinedEntity> {
     let Some(first) = raw.find('&') else {
         return Ok(Cow::Borrowed(raw));
@@ -105,7 +105,7 @@ pub(super) fn unescape<'a>(
 }
 
 /// Notes wrong references of an event that is passed by. Those to entities of a DTD may be right.
-pub(super) fn judge_references(event: &Event<'_>, is_own: bool, notes: &mut DeviationNotes) {
+pub(super) fn judge_references(event: &Event<'_>, is_own: bool, notes: &mut Deviations) {
     match event {
         Event::Start(element) | Event::Empty(element) if !is_own => judge_attributes(element, notes),
         Event::Text(text) if !text.starts_with(b"&") => {}
@@ -117,7 +117,7 @@ pub(super) fn judge_references(event: &Event<'_>, is_own: bool, notes: &mut Devi
 }
 
 /// Notes what is wrong with the references in the attributes of an element.
-pub(super) fn judge_attributes(element: &BytesStart<'_>, notes: &mut DeviationNotes) {
+pub(super) fn judge_attributes(element: &BytesStart<'_>, notes: &mut Deviations) {
     // Faults have been noted.
     let _ = unescape(utf8(element.attributes_raw()), false, notes);
 }
@@ -128,7 +128,7 @@ pub(super) fn push_text(
     event: &Event<'_>,
     limit: usize,
     is_own: bool,
-    notes: &mut DeviationNotes,
+    notes: &mut Deviations,
 ) -> bool {
     let before = text.len();
     match event {

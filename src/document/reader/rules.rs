@@ -1,6 +1,6 @@
 //! The rules of the standard that concern a document as a whole or the order of its entries.
 
-use super::DeviationNotes;
+use super::Deviations;
 use super::element::Metadata;
 use crate::document::{Capability, Change, Header, Root, Rule, Timestamp};
 
@@ -66,7 +66,7 @@ impl DocumentRules {
         header: &Header,
         lastmod: Option<Timestamp>,
         metadata: Option<&Metadata>,
-        notes: &mut DeviationNotes,
+        notes: &mut Deviations,
     ) {
         self.metadata_seen |= metadata.is_some();
         if self.expected == 0 {
@@ -104,7 +104,7 @@ impl DocumentRules {
         header: &Header,
         lastmod: Option<Timestamp>,
         metadata: Option<&Metadata>,
-        notes: &mut DeviationNotes,
+        notes: &mut Deviations,
     ) {
         if metadata.is_none_or(|metadata| metadata.change.is_none()) {
             notes.add(Rule::ChangeMissing, "");
@@ -123,7 +123,7 @@ impl DocumentRules {
     }
 
     /// Judges the header, when the whole document has been read.
-    pub fn judge_document(&self, header: &Header, notes: &mut DeviationNotes) {
+    pub fn judge_document(&self, header: &Header, notes: &mut Deviations) {
         let speaks_resourcesync = self.metadata_seen || !header.links.is_empty() && !header.root.is_feed_or_text();
         let (has_at, has_from) = (header.at.is_some(), header.from.is_some());
         for (is_broken, rule) in [
@@ -152,7 +152,7 @@ pub(super) fn without_address(root: Root) -> Rule {
 }
 
 /// A member of a package has a path, unless there is nothing left of it.
-fn judge_path(metadata: Option<&Metadata>, notes: &mut DeviationNotes) {
+fn judge_path(metadata: Option<&Metadata>, notes: &mut Deviations) {
     let deleted = metadata.is_some_and(|metadata| metadata.change == Some(Change::Deleted));
     match metadata.and_then(|metadata| metadata.path.as_deref()) {
         None if !deleted => notes.add(Rule::PathMissing, ""),

@@ -2,8 +2,8 @@
 //!
 //! LMDB trusts its file. A page that the file lost is a SIGBUS where it is read, and a number of a page that is none is a
 //! SIGSEGV or an assertion: each ends the mount. So the trees are followed here first: each page but the two meta pages
-//! belongs to exactly one tree or is listed as free, is within the file, and holds records in the order of their keys. The
-//! meaning of records is not checked.
+//! belongs to at most one tree or list of free pages, is within the file, and is laid out as LMDB lays it out. LMDB asserts
+//! the order of the commits that freed pages, and no other: the order of keys and the meaning of records are not checked.
 
 use std::fs::File;
 use std::io;
@@ -137,23 +137,13 @@ impl Meta {
 struct LmdbTree {
     flags: u16,
     depth: u16,
-    counts: Counts,
-    root: u64,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Counts {
-    branches: u64,
-    leaves: u64,
-    overflow: u64,
     entries: u64,
+    root: u64,
 }
 
 impl LmdbTree {
     fn decode(tree: &[u8]) -> LmdbTree {
-        let [branches, leaves, overflow, entries, root] = [8, 16, 24, 32, 40].map(|at| u64_at(tree, at));
-        let counts = Counts { branches, leaves, overflow, entries };
-        LmdbTree { flags: u16_at(tree, 4), depth: u16_at(tree, 6), counts, root }
+        LmdbTree { flags: u16_at(tree, 4), depth: u16_at(tree, 6), entries: u64_at(tree, 32), root: u64_at(tree, 40) }
     }
 }
 
@@ -174,8 +164,10 @@ struct PageWalk<'f> {
     pages: u64,
     /// A bit a page: it belongs to some tree, or is free.
     claimed: Vec<u64>,
-    unclaimed: u64,
-    counts: Counts,
+    /// Records of the tree that is followed.
+    entries: u64,
+    /// The last commit whose free pages were read.
+    freed_by: u64,
 }
 
 impl PageWalk<'_> {
@@ -186,15 +178,8 @@ impl PageWalk<'_> {
             return Err(damaged(meta.number, "the last page"));
         }
         let words = usize::try_from(pages.div_ceil(64)).map_err(|_| damaged(meta.number, "the last page"))?;
-        let mut walk = PageWalk {
-            file,
-            length,
-            page_size: meta.page_size as usize,
-            pages,
-            claimed: vec![0; words],
-            unclaimed: pages,
-            counts: Counts::default(),
-        };
+        let page_size = meta.page_size as usize;
+        let mut walk = PageWalk { file, length, page_size, pages, claimed: vec![0; words], entries: 0, freed_by: 0 };
         (0..METAS).try_for_each(|page| walk.claim(page, page))?;
         Ok(walk)
     }
@@ -204,45 +189,32 @@ impl PageWalk<'_> {
         if meta.main.flags != 0 {
             return Err(damaged(meta.number, "the flags"));
         }
-        self.tree(&meta.main, TreeKind::Main, meta.number)?;
-        // Each is reachable once, in a file that LMDB left whole.
-        if self.unclaimed == 0 { Ok(()) } else { Err(damaged(meta.number, "the last page")) }
+        self.tree(&meta.main, TreeKind::Main, meta.number)
     }
 
     fn claim(&mut self, page: u64, by: u64) -> Checked {
         let bit = 1 << (page % 64);
         match self.claimed.get_mut((page / 64) as usize) {
-            Some(word) if page < self.pages && *word & bit == 0 => *word |= bit,
-            _ => return Err(damaged(by, "a number")),
+            Some(word) if page < self.pages && *word & bit == 0 => {
+                *word |= bit;
+                Ok(())
+            }
+            _ => Err(damaged(by, "a number")),
         }
-        self.unclaimed -= 1;
-        Ok(())
     }
 
     fn tree(&mut self, tree: &LmdbTree, kind: TreeKind, by: u64) -> Checked {
-        let before = std::mem::take(&mut self.counts);
-        if tree.root != NO_ROOT {
-            if !(1..=DEEPEST).contains(&tree.depth) {
-                return Err(damaged(by, "a depth"));
-            }
-            self.page(tree.root, tree.depth, kind, (None, None), by)?;
+        let before = std::mem::take(&mut self.entries);
+        match tree.root {
+            NO_ROOT => {}
+            root if (1..=DEEPEST).contains(&tree.depth) => self.page(root, tree.depth, kind, by)?,
+            _ => return Err(damaged(by, "a depth")),
         }
-        if self.counts != tree.counts {
-            return Err(damaged(by, "a count"));
-        }
-        self.counts = before;
-        Ok(())
+        if std::mem::replace(&mut self.entries, before) == tree.entries { Ok(()) } else { Err(damaged(by, "a count")) }
     }
 
-    /// Follows the pages below `number`, whose keys are not smaller than the first bound and smaller than the second.
-    fn page(
-        &mut self,
-        number: u64,
-        depth: u16,
-        kind: TreeKind,
-        bounds: (Option<&[u8]>, Option<&[u8]>),
-        by: u64,
-    ) -> Checked {
+    /// Follows the pages below `number`.
+    fn page(&mut self, number: u64, depth: u16, kind: TreeKind, by: u64) -> Checked {
         self.claim(number, by)?;
         let mut page = vec![0; self.page_size];
         let at = number * self.page_size as u64;
@@ -253,36 +225,17 @@ impl PageWalk<'_> {
         }
         let nodes = nodes(&page, is_leaf).ok_or(damaged(number, "the layout"))?;
         // The first key of a branch is never compared.
-        let compared = if is_leaf { &nodes[..] } else { &nodes[1..] };
-        let mut previous = None;
-        for LmdbNode { key, .. } in compared {
-            let fits = match previous {
-                Some(previous) => is_before(kind, previous, key),
-                None => bounds.0.is_none_or(|from| !is_before(kind, key, from)),
-            };
-            if !fits || (kind == TreeKind::Free && key.len() != 8) {
-                return Err(damaged(number, "the order"));
-            }
-            previous = Some(key);
+        if kind == TreeKind::Free && nodes.iter().skip(usize::from(!is_leaf)).any(|node| node.key.len() != 8) {
+            return Err(damaged(number, "a key"));
         }
-        if previous.zip(bounds.1).is_some_and(|(last, to)| !is_before(kind, last, to)) {
-            return Err(damaged(number, "the order"));
-        }
-        if is_leaf {
-            self.counts.leaves += 1;
-            self.counts.entries += nodes.len() as u64;
-            return nodes.iter().try_for_each(|node| self.record(node, kind, number));
-        }
-        self.counts.branches += 1;
-        for (index, node) in nodes.iter().enumerate() {
-            let from = if index == 0 { bounds.0 } else { Some(node.key) };
-            let to = nodes.get(index + 1).map_or(bounds.1, |next| Some(next.key));
-            self.page(node.child(), depth - 1, kind, (from, to), number)?;
-        }
-        Ok(())
+        nodes.iter().try_for_each(|node| match is_leaf {
+            true => self.record(node, kind, number),
+            false => self.page(node.child(), depth - 1, kind, number),
+        })
     }
 
     fn record(&mut self, node: &LmdbNode<'_>, kind: TreeKind, by: u64) -> Checked {
+        self.entries += 1;
         match (node.flags, kind) {
             (0, TreeKind::Free) => self.free(node.key, node.data, by),
             (0, TreeKind::Main | TreeKind::Named) => Ok(()),
@@ -303,7 +256,6 @@ impl PageWalk<'_> {
         let first = u64_at(node.data, 0);
         let pages = (node.length + HEADER).div_ceil(self.page_size) as u64;
         (0..pages).try_for_each(|page| self.claim(first.saturating_add(page), by))?;
-        self.counts.overflow += pages;
         let mut header = [0; HEADER];
         let at = first * self.page_size as u64;
         self.file.read_exact_at(&mut header, at).map_err(|cause| cut(cause, first, "all"))?;
@@ -325,20 +277,15 @@ impl PageWalk<'_> {
     fn free(&mut self, key: &[u8], data: &[u8], by: u64) -> Checked {
         let count = data.first_chunk().and_then(|count| usize::try_from(u64::from_ne_bytes(*count)).ok());
         let numbers = count.and_then(|count| data.get(8..)?.get(..count.checked_mul(8)?));
-        let Some(numbers) = numbers.filter(|_| key.len() == 8) else { return Err(damaged(by, "a list of free pages")) };
+        let before = std::mem::replace(&mut self.freed_by, u64_at(key, 0));
+        let Some(numbers) = numbers.filter(|_| before < self.freed_by) else {
+            return Err(damaged(by, "a list of free pages"));
+        };
         let mut numbers = numbers.chunks_exact(8).map(|number| u64_at(number, 0));
         if !numbers.clone().is_sorted_by(|a, b| a > b) {
             return Err(damaged(by, "a list of free pages"));
         }
         numbers.try_for_each(|number| self.claim(number, by))
-    }
-}
-
-/// Tells whether a key comes before the next in its tree.
-fn is_before(kind: TreeKind, key: &[u8], next: &[u8]) -> bool {
-    match kind {
-        TreeKind::Free => u64_at(key, 0) < u64_at(next, 0),
-        TreeKind::Main | TreeKind::Named => key < next,
     }
 }
 

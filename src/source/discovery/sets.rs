@@ -245,7 +245,7 @@ impl Finder {
         let mut deviations = Deviations::default();
         let (places, bad): (Vec<_>, Vec<_>) =
             lines.into_iter().map(|line| Uri::resolve(Some(robots), line).map_err(|_| line)).partition(Result::is_ok);
-        bad.iter().filter_map(|line| line.as_ref().err()).for_each(|line| deviations.add(Rule::SitemapLine, 0, line));
+        bad.iter().filter_map(|line| line.as_ref().err()).for_each(|line| deviations.add(Rule::SitemapLine, line));
         if !bad.is_empty() {
             let why = format!("{} Sitemap lines cannot be understood", bad.len());
             self.missing.push(Missing { location: location.clone(), entries: bad.len() as u64, why });
@@ -274,7 +274,7 @@ impl Finder {
             if matches!(&answer, PlaceAnswer::Page(page) if page.is_html() && is_html_sitemap(&place)) {
                 tracing::warn!(%named_by, %place, "a sitemap is a web page, which lists nothing for this program");
                 self.tried.push(format!("{place} (a web page)"));
-                deviations.add(Rule::SitemapIsPage, 0, place.as_str());
+                deviations.add(Rule::SitemapIsPage, place.as_str());
                 continue;
             }
             match answer.document(&place) {
@@ -292,7 +292,7 @@ impl Finder {
         } else {
             for (_, sitemap) in &plain {
                 tracing::warn!(%named_by, %sitemap, "a plain sitemap is ignored, because there are Resource Lists");
-                deviations.add(Rule::PlainSitemapLeftOut, 0, &sitemap.to_string());
+                deviations.add(Rule::PlainSitemapLeftOut, &sitemap.to_string());
             }
         }
         self.note(&location, deviations);

@@ -2,8 +2,8 @@
 
 use super::spool::{DocumentReader, Spool};
 use crate::catalog::news::{Notes, SortedNews};
-use crate::catalog::{Catalog, NewChange, SetId, Statement};
-use crate::document::{Change, DocumentError, Entry, PackageMember, Timestamp, Uri};
+use crate::catalog::{Catalog, NewChange, SetId};
+use crate::document::{DocumentError, Entry, PackageMember, Timestamp, Uri};
 use crate::source::DocumentLocation;
 use crate::source::documents::CachedDocument;
 use crate::source::zip::{Manifest, PackageError};
@@ -89,17 +89,9 @@ impl Origin {
         spool: &Spool,
     ) -> Result<(ChangeDocument, Notes), SyncError> {
         let (snapshot, is_distrusted) = (catalog.snapshot()?, catalog.is_distrusted());
-        let compared = |entry: &Entry, member: Option<&PackageMember>, time: Option<Timestamp>| {
-            let change = entry.change.unwrap_or(Change::Updated);
-            let time = match time {
-                None => snapshot.journaled(set, &entry.loc)?.map(|journaled| journaled.time),
-                time => time,
-            };
-            time.map_or(Ok(None), |time| snapshot.compare_journal(&Statement { set, change, time, entry, member }))
-        };
         let journal = |entry: &Entry, member: Option<&PackageMember>, time| match is_distrusted {
             true => Ok(None),
-            false => match compared(entry, member, time) {
+            false => match snapshot.compare_journal(set, time, (entry, member)) {
                 // The catalog is built again from all that is published.
                 Err(cause) if cause.is_damage() => Ok(None),
                 compared => compared,

@@ -2,8 +2,8 @@
 
 use super::PageNews;
 use super::page::{PageItems, PageReader};
-use crate::catalog::{ITEMS, Naming, SetId, Statement};
-use crate::document::{Change, Entry, Uri};
+use crate::catalog::{ITEMS, Naming, SetId};
+use crate::document::{Entry, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::DocumentLocation;
 use crate::source::http::Priority;
@@ -40,36 +40,21 @@ impl Synchronizer {
             let news = PageNews { page: page.clone(), row: Some(row), entries: Some(entries) };
             return Ok(RefreshResult::Committed(self.apply_pages(vec![news]).await?));
         }
-        let mut before = Vec::new();
-        if !step.is_first {
-            self.catalog.snapshot()?.pages(&mut |known| {
-                before.push(known);
-                true
-            })?;
-        }
         let (catalog, selection, limit) = (self.catalog.clone(), self.config.selection.clone(), self.config.max_delete);
         let position = step.position.after(&[], Vec::new(), &naming);
         let write = move || {
             let mut commit = catalog.commit_of_lists(naming.clone())?;
-            commit.begin_list(ITEMS, None);
-            commit.begin_list(SetId::default(), None);
-            let is_chosen =
-                |entry: &Entry| selection.chooses(entry, &naming.path(&entry.loc, entry.media_type.as_deref()).0);
+            // Those of another page, which was mounted before, go.
+            commit.forget(ITEMS);
             let of_page = Entry { media_type: Some("text/html".into()), ..Entry::new(row.uri.clone()) };
-            if is_chosen(&of_page) {
-                commit.add(&of_page)?;
-            }
-            let time = row.read;
-            for gone in before.iter().filter(|known| known.uri != row.uri) {
-                for uri in gone.item_uris() {
-                    let entry = &Entry::new(uri);
-                    let gone = Statement { set: ITEMS, change: Change::Deleted, time, entry, member: None };
-                    commit.apply(gone)?;
+            for (set, entries) in [(ITEMS, &entries[..]), (SetId::default(), std::slice::from_ref(&of_page))] {
+                commit.begin_list(set, None);
+                for entry in entries {
+                    let (path, _) = naming.path(&entry.loc, entry.media_type.as_deref());
+                    if selection.chooses(entry, &path) {
+                        commit.add(entry)?;
+                    }
                 }
-                commit.set_page(&gone.uri, None);
-            }
-            for entry in entries.iter().filter(|entry| is_chosen(entry)) {
-                commit.apply(Statement { set: ITEMS, change: Change::Created, time, entry, member: None })?;
             }
             commit.set_page(&row.uri, Some(&row));
             guarded(&catalog, commit, limit, position)

@@ -134,12 +134,12 @@ struct KnownResource {
 
 /// The published entry of a resource; of what is true of one version alone, only its time and length.
 fn lasting(resource: Resource) -> Entry {
-    let Resource { uri, lastmod, length, changefreq, media_type, encoding, mut links, .. } = resource;
-    links.retain(|link| !OF_ONE_VERSION.contains(&&*link.rel));
-    for link in links.iter_mut().filter(|link| &*link.rel == REPRESENTATION) {
+    let mut entry = Entry { hashes: Vec::new(), ..Entry::from(resource) };
+    entry.links.retain(|link| !OF_ONE_VERSION.contains(&&*link.rel));
+    for link in entry.links.iter_mut().filter(|link| &*link.rel == REPRESENTATION) {
         (link.hashes, link.length, link.modified) = (Vec::new(), None, None);
     }
-    Entry { lastmod, length, changefreq, media_type, encoding, links, ..Entry::new(uri) }
+    entry
 }
 
 /// The entry that an answer describes; with a length only if its bytes have no coding.

@@ -8,6 +8,12 @@ use std::collections::BTreeMap;
 const HEAD: &str =
     "<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" xmlns:rs=\"http://www.openarchives.org/rs/terms/\">";
 
+impl From<Change> for AnnouncedChange {
+    fn from(change: Change) -> AnnouncedChange {
+        AnnouncedChange { change, length: None, hashes: Vec::new() }
+    }
+}
+
 fn uri(raw: &str) -> Uri {
     Uri::parse(raw).unwrap()
 }

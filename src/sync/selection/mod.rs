@@ -13,7 +13,7 @@
 //!
 //! A record's format is its `profile`, or a `describedby` link in the style of the profile for metadata harvesting. Either side
 //! may state that a record describes a resource: the record `describes` it, or the resource is `describedby` the record.
-//! So an entry alone ([`Selection::chooses`]) is not enough for the last two options: a [`plan::Plan`] reads lists and changes
+//! So an entry alone ([`Selection::chooses`]) is not enough for the last two options: a [`plan::ChoicePlan`] reads lists and changes
 //! once before they are chosen from. That costs no transfer where the lists have not changed.
 
 mod globs;

@@ -257,7 +257,7 @@ async fn of_a_set_that_is_gone_for_good_no_change_is_kept() {
         let mut count = 0;
         destination.catalog.snapshot().unwrap().journal(&mut |_, _, _| {
             count += 1;
-            true
+            Ok(())
         })?;
         Ok::<_, CatalogError>(count)
     };
