@@ -18,7 +18,7 @@ Never a wrong byte
     open_file_is_of_one_version_whatever_changes
   tests/faults.rs: what_stays_wrong_is_an_error_and_never_a_wrong_byte, a_wrong_last_block_is_an_error_to_every_reader
   tests/model.rs: random_histories_equal_the_reference
-  tests/histories.rs: histories_in_any_style_are_followed
+  tests/telling.rs: histories_in_any_style_are_followed
   src/content/download/tests/ranges.rs: the_bytes_are_right_however_ranges_are_answered
   src/content/download/tests/followed.rs: what_is_not_read_is_not_fetched
   src/content/download/tests/jumps.rs: a_first_read_of_the_end_requests_that_alone,
