@@ -1,6 +1,5 @@
 //! What a listing takes from the allocator does not grow with its folder.
 
-use fuser::INodeNo;
 use resyncfs::catalog::{Catalog, EntryId, Held, Kind, Naming};
 use resyncfs::content::metadata::LearntMetadata;
 use resyncfs::content::store::ObjectKey;
@@ -8,6 +7,7 @@ use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate, Una
 use resyncfs::document::{Algorithm, Digest, Entry, Timestamp, Uri};
 use resyncfs::fs::directory::Cookie;
 use resyncfs::fs::{Filesystem, FsOptions};
+use resyncfs::platform::ino::Ino;
 use resyncfs::source::http::{Client, HttpConfig};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -93,7 +93,7 @@ fn no_entry_of_a_folder_takes_memory_when_it_is_listed() {
 }
 
 /// Much is known of each file of a folder: they were read, and are current for a while.
-fn observe(observed: &LearntMetadata, catalog: &Catalog, folder: &str) -> INodeNo {
+fn observe(observed: &LearntMetadata, catalog: &Catalog, folder: &str) -> Ino {
     let snapshot = catalog.snapshot().unwrap();
     let folder = snapshot.find(folder).unwrap().unwrap().ino;
     let mut files = Vec::new();
@@ -154,7 +154,7 @@ fn listing_an_entry_with_many_attributes_takes_no_memory() {
         alternate: None,
     };
     let filesystem = Filesystem::new(catalog, content, options, runtime.handle().clone());
-    let asked = |folder: INodeNo| {
+    let asked = |folder: Ino| {
         let before = ASKED.get();
         let mut current = 0;
         filesystem

@@ -5,7 +5,6 @@ mod common;
 use common::random::Random;
 use common::rounds;
 use common::source::{Fault, Resource, Source};
-use fuser::INodeNo;
 use resyncfs::catalog::{Catalog, Kind};
 use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use resyncfs::document::Limits;
@@ -13,6 +12,7 @@ use resyncfs::fs::attributes::Attributes;
 use resyncfs::fs::directory::Cookie;
 use resyncfs::fs::read::{ReadAnswer, ReadRequest};
 use resyncfs::fs::{Filesystem, FsOptions};
+use resyncfs::platform::ino::Ino;
 use resyncfs::source::EntryPoint;
 use resyncfs::source::documents::DocumentCache;
 use resyncfs::source::http::{Client, Credentials, HttpConfig};
@@ -134,9 +134,9 @@ impl Subject {
     }
 
     /// Every file: its inode and attributes by path. Every name is looked up as well, and must give the same inode.
-    fn tree(&self) -> BTreeMap<String, INodeNo> {
+    fn tree(&self) -> BTreeMap<String, Ino> {
         let mut files = BTreeMap::new();
-        let mut folders = vec![(String::new(), INodeNo(1))];
+        let mut folders = vec![(String::new(), Ino(1))];
         while let Some((path, folder)) = folders.pop() {
             let mut entries = Vec::new();
             let listed = self.filesystem.read_folder(folder, Cookie::START, &mut |entry| {
@@ -154,7 +154,7 @@ impl Subject {
                     .lookup(folder, name.as_bytes())
                     .unwrap()
                     .unwrap_or_else(|| panic!("{name} is listed"));
-                assert_eq!(found.attributes.ino, node.ino, "{name} is listed and looked up differently");
+                assert_eq!(found.ino(), node.ino, "{name} is listed and looked up differently");
                 let path = if path.is_empty() { name } else { format!("{path}/{name}") };
                 match node.kind {
                     Kind::Folder => folders.push((path, node.ino)),
@@ -165,7 +165,7 @@ impl Subject {
         files
     }
 
-    fn read(&self, ino: INodeNo) -> Result<Vec<u8>, String> {
+    fn read(&self, ino: Ino) -> Result<Vec<u8>, String> {
         let said = |cause: resyncfs::fs::error::FsError| cause.to_string();
         let size = match self.filesystem.attributes(ino, 0).map_err(said)? {
             Attributes::Known(shown) => shown.attributes.size,

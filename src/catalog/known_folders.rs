@@ -2,8 +2,8 @@
 //! keeps, than those whose names are in one of them.
 
 use super::Catalog;
+use crate::platform::ino::Ino;
 use crate::platform::inode_set::InodeSet;
-use fuser::INodeNo;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A rebuild keeps orphans of these folders alone: a row for each inode of a great tree would take as much time and disk as the tree.
@@ -24,7 +24,7 @@ impl KnownFolders {
 
     /// Answers whether names of this folder were seen.
     pub(super) fn contains(&self, folder: u64) -> bool {
-        self.folders().all.contains(INodeNo(folder))
+        self.folders().all.contains(Ino(folder))
     }
 
     /// The folders that were first seen since this was asked last.
@@ -44,7 +44,7 @@ impl KnownFolders {
 impl Catalog {
     /// Notes that the kernel sees names of a folder by the reply that is made. Before the snapshot of the reply is taken: a rebuild that
     /// comes in between would keep no orphans of what the reply shows.
-    pub fn kernel_looks_into(&self, folder: INodeNo) {
+    pub fn kernel_looks_into(&self, folder: Ino) {
         let mut folders = self.known_folders.folders();
         if folders.all.insert(folder) {
             folders.lately.insert(folder);

@@ -8,14 +8,14 @@ use super::store::codec::damaged;
 use super::store::meta;
 use super::store::record::{NodeRecord, ResourceRecord};
 use super::{Catalog, CatalogError, Invalidation, Renewal, version};
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, TryLockError};
 
 impl Catalog {
     /// Drops the records of orphans that the kernel has forgotten, in one commit. While another commit is running they stay
     /// until the next write: no caller waits.
-    pub fn drop_orphans(&self, inodes: &[INodeNo]) -> Result<(), CatalogError> {
+    pub fn drop_orphans(&self, inodes: &[Ino]) -> Result<(), CatalogError> {
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(inodes.iter().copied());
         match self.writer.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(()),
@@ -26,10 +26,7 @@ impl Catalog {
 
     /// Gives files new inodes, all in one commit: their bytes were found wrong after some were handed out, or changed. An
     /// inode that is not a file with a name has nothing left to renew.
-    pub fn renew(
-        &self,
-        inodes: impl IntoIterator<Item = (INodeNo, Renewal)>,
-    ) -> Result<Vec<Invalidation>, CatalogError> {
+    pub fn renew(&self, inodes: impl IntoIterator<Item = (Ino, Renewal)>) -> Result<Vec<Invalidation>, CatalogError> {
         let renewed = renew(self, inodes.into_iter().collect());
         if renewed.as_ref().is_err_and(CatalogError::is_damage) {
             self.distrust();
@@ -39,7 +36,7 @@ impl Catalog {
 }
 
 /// See [`Catalog::renew`].
-fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<Invalidation>, CatalogError> {
+fn renew(catalog: &Catalog, mut inodes: Vec<(Ino, Renewal)>) -> Result<Vec<Invalidation>, CatalogError> {
     // The later kind counts for an inode: it takes more away.
     inodes.sort_unstable_by(|a, b| b.cmp(a));
     inodes.dedup_by_key(|(ino, _)| *ino);
@@ -52,7 +49,7 @@ fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<I
     in_transaction(catalog, &store, |transaction| {
         let sink = InPlace(transaction);
         let mut tree = TreeWriter::new(&catalog.spill_folder, &base, naming, revision, sink);
-        for (INodeNo(ino), renewal) in inodes {
+        for (Ino(ino), renewal) in inodes {
             let Some(known) = store.by_ino(&txn, ino)? else { continue };
             let Some(record) = known.node.resource else { continue };
             let corrupt = || damaged("resource", known.node.name);

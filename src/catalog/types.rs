@@ -1,13 +1,13 @@
 //! Values that go into the catalog and out of it.
 
 use crate::document::{Change, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
+use crate::platform::ino::Ino;
 use crate::platform::inode_set::InodeSet;
-use fuser::INodeNo;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A folder and a name in it.
-pub type FolderAndName = (INodeNo, Box<[u8]>);
+pub type FolderAndName = (Ino, Box<[u8]>);
 
 /// A change of the tree for the kernel; travels through one channel to `fs::invalidator`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,18 +15,18 @@ pub enum Invalidation {
     /// The name in this folder stands for something else, or for nothing, or newly exists.
     Name {
         /// The folder.
-        parent: INodeNo,
+        parent: Ino,
         /// The name.
         name: Box<[u8]>,
         /// The inode that the name stood for until now and that may live on as an orphan.
-        orphan: Option<INodeNo>,
+        orphan: Option<Ino>,
     },
     /// The folder's listing or attributes changed.
-    Folder(INodeNo),
+    Folder(Ino),
     /// Folders whose listings or attributes changed, many together.
     Folders(InodeSet),
     /// The attributes (size, times) of this inode changed, its bytes did not.
-    Attributes(INodeNo),
+    Attributes(Ino),
     /// More changes than are listed one by one: the kernel has to look up everything again. These folders changed; names and inodes are
     /// not listed.
     Everything(InodeSet),
@@ -53,7 +53,7 @@ pub enum Freshness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     /// The inode: (path, content version).
-    pub ino: INodeNo,
+    pub ino: Ino,
     /// Folder or file.
     pub kind: Kind,
     /// The published length of what is read; `None` where not published or `encoding` is given.
@@ -81,7 +81,7 @@ pub struct Inode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InodeName {
     /// The folder that holds it.
-    pub folder: INodeNo,
+    pub folder: Ino,
     /// Its cookie there.
     pub entry: EntryId,
     /// The name.

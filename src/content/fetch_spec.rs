@@ -1,14 +1,14 @@
 //! The specification of a resource for content: one inode, one version, and the locations of its bytes.
 
 use crate::document::{Digest, PackageMember, Timestamp, Uri};
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::ops::RangeInclusive;
 
 /// The specification of a resource for content: one inode, one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchSpec {
     /// The inode: names the version.
-    pub ino: INodeNo,
+    pub ino: Ino,
     /// Its own URI at the Source.
     pub uri: Uri,
     /// Published length (coded where `encoding` is given).
@@ -54,7 +54,7 @@ pub struct Patch {
 
 impl FetchSpec {
     /// A version that is published with its URI alone.
-    pub fn new(ino: INodeNo, uri: Uri) -> FetchSpec {
+    pub fn new(ino: Ino, uri: Uri) -> FetchSpec {
         FetchSpec {
             ino,
             uri,
@@ -109,7 +109,7 @@ mod tests {
 
     fn spec() -> FetchSpec {
         let lastmod = Some(Timestamp { seconds: 100, nanos: 7 });
-        let spec = FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap());
+        let spec = FetchSpec::new(Ino(2), Uri::parse("http://example.org/a").unwrap());
         FetchSpec { lastmod, listed_at: Some(at(200)), ..spec }
     }
 

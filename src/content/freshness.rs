@@ -111,10 +111,10 @@ pub fn finding(spec: &FetchSpec, observed: &Observation, decoded: bool, answer: 
 mod tests {
     use super::*;
     use crate::document::{Algorithm, Uri};
-    use fuser::INodeNo;
+    use crate::platform::ino::Ino;
 
     fn spec() -> FetchSpec {
-        FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap())
+        FetchSpec::new(Ino(2), Uri::parse("http://example.org/a").unwrap())
     }
 
     fn observed(size: u64) -> Observation {

@@ -4,7 +4,7 @@ use super::store::WriteFailure;
 use super::{ContentError, FetchSpec};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct Failure {
     /// When.
     pub time: Timestamp,
     /// Which version.
-    pub ino: INodeNo,
+    pub ino: Ino,
     /// Its resource.
     pub uri: Uri,
     /// Why, with its causes.
@@ -136,7 +136,7 @@ impl Counters {
     }
 
     /// Why this version failed last, among the latest failures.
-    pub(super) fn failure(&self, ino: INodeNo) -> Option<String> {
+    pub(super) fn failure(&self, ino: Ino) -> Option<String> {
         self.metrics().failures.iter().find(|failed| failed.ino == ino).map(|failed| failed.why.clone())
     }
 
@@ -188,7 +188,7 @@ mod tests {
         let uri = |number: usize| Uri::parse(&format!("http://h/{number}")).unwrap();
         for number in 0..2 * MOST_FAILURES {
             let error = ContentError::Mismatch { uri: uri(number), what: "x".repeat(100_000) };
-            let spec = FetchSpec::new(INodeNo(number as u64), uri(number));
+            let spec = FetchSpec::new(Ino(number as u64), uri(number));
             counters.fetch_failed(&spec, &error);
             counters.fetch_failed(&spec, &error);
         }
@@ -197,7 +197,7 @@ mod tests {
 
         assert_eq!((metrics.failures.len(), metrics.failed_fetches), (MOST_FAILURES, 4 * MOST_FAILURES as u64));
         assert_eq!(metrics.failures[0].uri, uri(2 * MOST_FAILURES - 1), "the newest first");
-        assert!(counters.failure(INodeNo(0)).is_none() && counters.failure(metrics.failures[1].ino).is_some());
+        assert!(counters.failure(Ino(0)).is_none() && counters.failure(metrics.failures[1].ino).is_some());
         assert!(metrics.failures.iter().all(|failure| failure.why.len() < 2 * LONGEST_TEXT));
     }
 }

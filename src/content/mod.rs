@@ -20,6 +20,7 @@ pub mod verify;
 
 use crate::document::Digest;
 use crate::platform::allocator;
+use crate::platform::ino::Ino;
 use crate::platform::memory_budget::Budget;
 use crate::source::http::{Client, DownloadLimit, Pace};
 use crate::source::zip::Packages;
@@ -27,7 +28,6 @@ use blocks::cache::BlockCache;
 use bytes::Bytes;
 use download::{CachedObject, DownloadTable, Failures, QUESTIONS, Questions, ServedRecords};
 use fixity::BlockHasher;
-use fuser::INodeNo;
 use metadata::LearntMetadata;
 use pins::Pins;
 use serde::{Deserialize, Serialize};
@@ -94,17 +94,17 @@ pub enum LocalRead {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Bytes already handed out turned out wrong: drop the kernel's pages, give the name a new inode.
-    Poisoned(INodeNo),
+    Poisoned(Ino),
     /// The Source serves another version than the one whose size or bytes were shown: look at its lists.
-    Changed(INodeNo),
+    Changed(Ino),
     /// The Source serves bytes newer than its list, and they are to be shown ([`Unannounced::Show`]): give the name a
     /// version of which nothing is published, and drop the kernel's pages of the old one.
-    Unannounced(INodeNo),
+    Unannounced(Ino),
     /// The kernel must not keep the pages of these bytes, so that a sequential reader meets the verdict. The inode stays. They touch the end of
     /// a large object and are going out to a reader that jumped, or it is forgotten what went out.
-    Recheck(INodeNo, Range<u64>),
+    Recheck(Ino, Range<u64>),
     /// A size was learnt.
-    Sized(INodeNo, u64),
+    Sized(Ino, u64),
 }
 
 /// Bytes that all of this holds in memory. About as much again is not counted: what connections and the allocator hold, spare buffers,
@@ -212,12 +212,12 @@ impl Content {
     }
 
     /// A size learnt earlier (an earlier fetch or HEAD, the decoded length); never waits.
-    pub fn known_size(&self, ino: INodeNo) -> Option<u64> {
+    pub fn known_size(&self, ino: Ino) -> Option<u64> {
         self.metadata.size(ino)
     }
 
     /// Whether the file is known to be empty by its server's word alone.
-    pub fn is_doubtful(&self, ino: INodeNo) -> bool {
+    pub fn is_doubtful(&self, ino: Ino) -> bool {
         self.metadata.get(ino).is_some_and(|observation| observation.is_doubtful())
     }
 
@@ -227,7 +227,7 @@ impl Content {
     }
 
     /// The bytes if they are on this machine and may be handed out; never waits on the network. `None`: ask [`Content::read`].
-    pub fn read_local(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
+    pub fn read_local(&self, ino: Ino, offset: u64, length: u32) -> Option<Bytes> {
         let read = self.verified_blocks(ino, offset, length).or_else(|| {
             let object = self.find_local(ino)?;
             self.served.note_verified(ino, object.length());
@@ -237,7 +237,7 @@ impl Content {
     }
 
     /// The same where no disk is waited for either.
-    pub fn read_in_memory(&self, ino: INodeNo, offset: u64, length: u32) -> LocalRead {
+    pub fn read_in_memory(&self, ino: Ino, offset: u64, length: u32) -> LocalRead {
         let bytes = match (self.verified_blocks(ino, offset, length), self.find_in_memory(ino)) {
             (Some(bytes), _) => bytes,
             (None, Err(_)) => return LocalRead::OnDisk,
@@ -289,7 +289,7 @@ impl Content {
     }
 
     /// For the xattrs.
-    pub fn state(&self, ino: INodeNo) -> (State, Verified) {
+    pub fn state(&self, ino: Ino) -> (State, Verified) {
         if self.is_poisoned(ino) {
             return (State::Poisoned, Verified::Failed);
         }
@@ -326,7 +326,7 @@ impl Content {
     }
 
     /// Why the latest read of this version failed, where it is not here whole by now.
-    pub fn failure(&self, ino: INodeNo) -> Option<String> {
+    pub fn failure(&self, ino: Ino) -> Option<String> {
         self.counters.failure(ino).filter(|_| self.state(ino).0 != State::Cached)
     }
 
@@ -346,29 +346,29 @@ impl Content {
     }
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.
-    pub fn object(&self, ino: INodeNo) -> Option<ObjectKey> {
+    pub fn object(&self, ino: Ino) -> Option<ObjectKey> {
         self.metadata.get(ino)?.object
     }
 
     /// Keeps the object of an orphan from eviction until [`Content::unpin`]; an object not here yet, once it is.
-    pub fn pin(&self, ino: INodeNo) {
+    pub fn pin(&self, ino: Ino) {
         self.pins.pin(ino, || self.metadata.get(ino).and_then(|observation| observation.object));
     }
 
     /// See [`Content::pin`].
-    pub fn unpin(&self, ino: INodeNo) {
+    pub fn unpin(&self, ino: Ino) {
         self.pins.unpin(ino);
     }
 
     /// Forgets what was learnt of an inode that will never be asked for again.
-    pub fn forget(&self, ino: INodeNo) {
+    pub fn forget(&self, ino: Ino) {
         self.metadata.forget(ino);
         self.served.forget(ino);
     }
 
     /// The same for those that `gone` picks out of the inodes of which something was learnt, shown some at a time; how many.
     /// Blocks on the disk.
-    pub fn forget_gone<E>(&self, gone: impl FnMut(&[INodeNo]) -> Result<Vec<INodeNo>, E>) -> Result<u64, E> {
+    pub fn forget_gone<E>(&self, gone: impl FnMut(&[Ino]) -> Result<Vec<Ino>, E>) -> Result<u64, E> {
         self.metadata.forget_gone(gone)
     }
 
@@ -379,7 +379,7 @@ impl Content {
 
     /// While this is held, a thread that takes a lock of downloads, or learns something, waits. What is known of `known` was committed.
     #[cfg(test)]
-    pub(crate) fn locked(&self, known: &[INodeNo]) -> impl Sized {
+    pub(crate) fn locked(&self, known: &[Ino]) -> impl Sized {
         let in_flight = self.table.lock();
         let others = (self.failures.lock().unwrap(), self.served.lock(), self.pins.lock());
         (in_flight, others, self.metadata.locked(known))

@@ -16,6 +16,7 @@ use super::{Filesystem, FsOptions, NAME_MAX};
 use crate::catalog::{Freshness, Kind, Node};
 use crate::content::FetchSpec;
 use crate::document::Timestamp;
+use crate::platform::ino::Ino;
 use crate::source::http::Requester;
 use fuser::{FileAttr, FileType, INodeNo};
 use std::sync::Arc;
@@ -39,6 +40,11 @@ pub struct ShownInode {
 }
 
 impl ShownInode {
+    /// The inode.
+    pub fn ino(&self) -> Ino {
+        Ino(self.attributes.ino.0)
+    }
+
     /// The one time to live of a READDIRPLUS entry, which fuser uses for the name and for the attributes. A file
     /// never sized therefore costs one more LOOKUP (answered here, at once) before its first GETATTR.
     pub fn common_ttl(&self) -> Duration {
@@ -72,7 +78,7 @@ pub struct Unsized {
 
 impl Filesystem {
     /// LOOKUP: what `name` in `parent` stands for; `None` where there is no such name. Never waits.
-    pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Result<Option<ShownInode>, FsError> {
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<ShownInode>, FsError> {
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong(name.len()));
         }
@@ -83,7 +89,7 @@ impl Filesystem {
     }
 
     /// The part of GETATTR by `thread` (0: unknown) that needs no waiting.
-    pub fn attributes(&self, ino: INodeNo, thread: u32) -> Result<Attributes, FsError> {
+    pub fn attributes(&self, ino: Ino, thread: u32) -> Result<Attributes, FsError> {
         let snapshot = self.catalog.snapshot()?;
         let node = self.viewed(&snapshot, snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?)?;
         let spec = || fetch_spec(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino));
@@ -152,7 +158,7 @@ impl Filesystem {
         let never = Timestamp { seconds: 0, nanos: 0 };
         let (kind, freshness) = (Kind::File, Freshness::Listed);
         file_attributes(
-            &Node { ino: INodeNo(0), kind, size: None, mtime: never, ctime: never, freshness },
+            &Node { ino: Ino(0), kind, size: None, mtime: never, ctime: never, freshness },
             0,
             &self.options,
         )
@@ -212,7 +218,7 @@ fn file_attributes(node: &Node, size: u64, options: &FsOptions) -> FileAttr {
         Kind::File => (FileType::RegularFile, 0o444),
     };
     FileAttr {
-        ino: node.ino,
+        ino: INodeNo(node.ino.0),
         size,
         blocks: size.div_ceil(BLOCK),
         // Reads are not recorded, and backups would take a new time for a change.
@@ -261,7 +267,7 @@ mod tests {
 
     fn node(kind: Kind, size: Option<u64>) -> Node {
         Node {
-            ino: INodeNo(9),
+            ino: Ino(9),
             kind,
             size,
             mtime: Timestamp { seconds: -1, nanos: 250_000_000 },

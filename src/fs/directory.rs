@@ -7,7 +7,7 @@
 use super::Filesystem;
 use super::error::FsError;
 use crate::catalog::{EntryId, Inode, Kind, Node};
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 
 /// Position in a listing, which the kernel calls the offset. The start is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,7 @@ pub struct DirEntry<'a> {
 
 impl Filesystem {
     /// `thread` begins to list `folder`: a walk that begins there next is known sooner.
-    pub fn begins_to_list(&self, folder: INodeNo, thread: u32) {
+    pub fn begins_to_list(&self, folder: Ino, thread: u32) {
         self.opened(folder);
         self.prefetch.listed(folder, thread);
     }
@@ -52,7 +52,7 @@ impl Filesystem {
     /// full, and this entry is not in it). Never waits.
     pub fn read_folder(
         &self,
-        folder: INodeNo,
+        folder: Ino,
         from: Cookie,
         visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<(), FsError> {

@@ -15,7 +15,8 @@
 use crate::catalog::CatalogError;
 use crate::content::ContentError;
 use crate::document::Uri;
-use fuser::{Errno, INodeNo};
+use crate::platform::ino::Ino;
+use fuser::Errno;
 use std::sync::Arc;
 use tracing::Level;
 
@@ -30,22 +31,22 @@ pub enum FsError {
     Content(#[from] ContentError),
     /// The inode is neither current nor an orphan.
     #[error("inode {0} does not exist any more")]
-    Gone(INodeNo),
+    Gone(Ino),
     /// The bytes or the size must be fetched, and nothing is fetched for this program (`deny=`).
     #[error("nothing is fetched for {0}, because of deny=")]
     Denied(Arc<str>),
     /// The kernel reads so far ahead in this file that other files would have to wait; no program sees this.
     #[error("the kernel reads too far ahead in inode {0}")]
-    TooFarAhead(INodeNo),
+    TooFarAhead(Ino),
     /// The program that reads has ended: nothing waits for its bytes any more.
     #[error("the program that reads inode {0} has ended")]
-    Left(INodeNo),
+    Left(Ino),
     /// A folder was needed.
     #[error("inode {0} is not a folder")]
-    NotAFolder(INodeNo),
+    NotAFolder(Ino),
     /// A file was needed.
     #[error("inode {0} is a folder")]
-    IsAFolder(INodeNo),
+    IsAFolder(Ino),
     /// A name longer than [`super::NAME_MAX`] bytes.
     #[error("a name of {0} bytes is too long")]
     NameTooLong(usize),
@@ -53,7 +54,7 @@ pub enum FsError {
     #[error("inode {ino}: {got} bytes at {offset} instead of {wanted}")]
     Short {
         /// The file.
-        ino: INodeNo,
+        ino: Ino,
         /// First byte of the read.
         offset: u64,
         /// Bytes that the file has there.
@@ -178,7 +179,7 @@ mod tests {
     /// Every error, its errno and its log level.
     #[test]
     fn every_error_has_its_errno_and_level() {
-        let ino = INodeNo(7);
+        let ino = Ino(7);
         let at = crate::document::Timestamp { seconds: 0, nanos: 0 };
         let table = [
             (

@@ -5,7 +5,7 @@ use super::{Filesystem, FsOptions};
 use crate::catalog::{CatalogError, Journaled, Kind, Node, Resource, Snapshot};
 use crate::content::{FetchSpec, Patch};
 use crate::document::{Change, Link, Uri, believed_length};
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 
 /// A mirror (14.2).
 const DUPLICATE: &str = "duplicate";
@@ -26,11 +26,7 @@ const MEMENTO: &str = "memento";
 const TIMEGATE: &str = "timegate";
 
 /// Fetch spec of the version behind `ino`; `None` where there is no such file.
-pub fn fetch_spec(
-    snapshot: &Snapshot<'_>,
-    ino: INodeNo,
-    options: &FsOptions,
-) -> Result<Option<FetchSpec>, CatalogError> {
+pub fn fetch_spec(snapshot: &Snapshot<'_>, ino: Ino, options: &FsOptions) -> Result<Option<FetchSpec>, CatalogError> {
     let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
     let is_alternate = alternate(&resource, options).is_some();
     let mut resource = represented(resource, options);
@@ -45,14 +41,14 @@ pub fn fetch_spec(
     Ok(Some(spec))
 }
 
-fn has_name(snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<bool, CatalogError> {
+fn has_name(snapshot: &Snapshot<'_>, ino: Ino) -> Result<bool, CatalogError> {
     Ok(snapshot.inode(ino)?.is_some_and(|inode| inode.name.is_some()))
 }
 
 /// The last change that a Change List announced of the resource behind `ino`, as long as no list speaks for a later time.
 pub(super) fn last_change(
     snapshot: &Snapshot<'_>,
-    ino: INodeNo,
+    ino: Ino,
     resource: &Resource,
 ) -> Result<Option<Journaled>, CatalogError> {
     // What is published of a resource now is not of the version that another has replaced.
@@ -116,7 +112,7 @@ fn essence(media_type: &str) -> &str {
 }
 
 /// Fetch spec of a resource, by its entry and its links.
-fn linked(resource: &Resource, ino: INodeNo) -> FetchSpec {
+fn linked(resource: &Resource, ino: Ino) -> FetchSpec {
     let of = |relation: &'static str| resource.links.iter().filter(move |link| &*link.rel == relation);
     let first = |relation| of(relation).find_map(Link::uri).cloned();
     let mut mirrors: Vec<(u32, Uri)> = of(DUPLICATE).filter_map(|link| Some((link.pri, link.uri()?.clone()))).collect();
@@ -222,7 +218,7 @@ mod tests {
                 of("duplicate", "gsiftp://e.example/a", 1),
                 of("duplicate", "https://b.example/a", 2),
             ]),
-            INodeNo(2),
+            Ino(2),
         );
 
         let found: Vec<_> = spec.mirrors.iter().map(|(pri, uri)| (*pri, uri.as_str())).collect();
@@ -246,7 +242,7 @@ mod tests {
                 memento("http://example.com/20120101000000/res1", "2012-01-01T00:00:00Z", 2),
                 link("timegate", "http://example.com/timegate/http://example.com/res1"),
             ]),
-            INodeNo(2),
+            Ino(2),
         );
 
         let mementos = ["http://example.com/20130103180000/res1", "http://example.com/20130103070000/res1"];
@@ -262,7 +258,7 @@ mod tests {
             length: Some(73),
             ..link(PATCH, "http://example.com/res4-json-patch")
         };
-        let spec = linked(&resource(vec![patch, link("patch", "urn:x:y")]), INodeNo(2));
+        let spec = linked(&resource(vec![patch, link("patch", "urn:x:y")]), Ino(2));
 
         let [patch] = &spec.patches[..] else { panic!("{:?}", spec.patches) };
         assert_eq!((patch.media_type.as_deref(), patch.length), (Some("application/json-patch"), Some(73)));

@@ -18,6 +18,7 @@ use super::read_limit::MAX_BACKGROUND;
 use super::statistics::BLOCK_SIZE;
 use super::xattr::XattrReply;
 use crate::platform::error_chain::chain;
+use crate::platform::ino::Ino;
 use fuser::{
     Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags,
     ReplyAttr, ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
@@ -99,7 +100,7 @@ impl Adapter {
                 if matches!(error, FsError::Denied(_)) {
                     counting.programs().refused(&program);
                 }
-                reply.error(failed("read", ino, &error));
+                reply.error(failed("read", INodeNo(ino.0), &error));
             }
         });
     }
@@ -176,11 +177,11 @@ impl fuser::Filesystem for Adapter {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _span = trace_span!("lookup", parent = parent.0, ?name).entered();
-        self.handle("lookup", || match self.fs.lookup(parent, name.as_bytes()) {
+        self.handle("lookup", || match self.fs.lookup(Ino(parent.0), name.as_bytes()) {
             Ok(Some(shown)) => {
                 reply.entry_with_ttls(&shown.attributes_ttl, &shown.entry_ttl, &shown.attributes, GENERATION);
                 if !shown.attributes_ttl.is_zero() {
-                    self.fs.was_here(Consumer::Sizes, shown.attributes.ino, req.pid());
+                    self.fs.was_here(Consumer::Sizes, shown.ino(), req.pid());
                 }
             }
             Ok(None) => {
@@ -192,12 +193,12 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, _nlookup: u64) {
-        self.handle("forget", || self.notices.forgotten(ino));
+        self.handle("forget", || self.notices.forgotten(Ino(ino.0)));
     }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let _span = trace_span!("getattr", ino = ino.0).entered();
-        self.handle("getattr", || match self.fs.attributes(ino, req.pid()) {
+        self.handle("getattr", || match self.fs.attributes(Ino(ino.0), req.pid()) {
             Ok(Attributes::Known(shown)) => reply_attributes(reply, ino, Ok(shown)),
             Ok(Attributes::Unsized(file)) => {
                 let (fs, counting, thread) = (Arc::clone(&self.fs), Arc::clone(&self.fs), req.pid());
@@ -234,6 +235,7 @@ impl fuser::Filesystem for Adapter {
         let _span = trace_span!("read", ino = ino.0, offset, size).entered();
         self.handle("read", || {
             let is_direct = flags.0 & libc::O_DIRECT != 0;
+            let ino = Ino(ino.0);
             self.begin_to_read(ReadRequest { ino, offset, length: size, thread: req.pid(), is_direct }, reply);
         });
     }
@@ -242,13 +244,13 @@ impl fuser::Filesystem for Adapter {
         let _span = trace_span!("readdirplus", ino = ino.0, offset).entered();
         self.handle("readdirplus", || {
             if offset == 0 {
-                self.fs.begins_to_list(ino, req.pid());
+                self.fs.begins_to_list(Ino(ino.0), req.pid());
             }
-            let read = self.fs.read_folder(ino, Cookie(offset), &mut |entry| {
+            let read = self.fs.read_folder(Ino(ino.0), Cookie(offset), &mut |entry| {
                 let shown = self.fs.shown(&entry.node);
                 let name = OsStr::from_bytes(entry.name);
                 let ttl = shown.common_ttl();
-                !reply.add(entry.node.ino, entry.cookie.0, name, &ttl, &shown.attributes, GENERATION)
+                !reply.add(INodeNo(entry.node.ino.0), entry.cookie.0, name, &ttl, &shown.attributes, GENERATION)
             });
             match read {
                 Ok(()) => reply.ok(),
@@ -271,10 +273,10 @@ impl fuser::Filesystem for Adapter {
         let _span = trace_span!("getxattr", ino = ino.0, ?name, size).entered();
         self.handle("getxattr", || {
             if !self.fs.is_xattr_on_disk(name.as_bytes()) {
-                return reply_xattr("getxattr", reply, ino, self.fs.xattr(ino, name.as_bytes(), size));
+                return reply_xattr("getxattr", reply, ino, self.fs.xattr(Ino(ino.0), name.as_bytes(), size));
             }
             let (fs, name) = (Arc::clone(&self.fs), name.to_owned());
-            let value = self.fs.runtime().spawn_blocking(move || fs.xattr(ino, name.as_bytes(), size));
+            let value = self.fs.runtime().spawn_blocking(move || fs.xattr(Ino(ino.0), name.as_bytes(), size));
             let value = async move { value.await.unwrap_or_else(|broken| Err(FsError::Panic(broken.to_string()))) };
             self.wait(value, move |result| reply_xattr("getxattr", reply, ino, result));
         });
@@ -282,7 +284,7 @@ impl fuser::Filesystem for Adapter {
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let _span = trace_span!("listxattr", ino = ino.0, size).entered();
-        self.handle("listxattr", || reply_xattr("listxattr", reply, ino, self.fs.xattr_names(ino, size)));
+        self.handle("listxattr", || reply_xattr("listxattr", reply, ino, self.fs.xattr_names(Ino(ino.0), size)));
     }
 
     // The kernel remembers this answer to FLUSH and LSEEK, and not to IOCTL, which Python sends at each open.

@@ -40,8 +40,8 @@ pub use fetch_spec::fetch_spec;
 use crate::catalog::{Catalog, SetId};
 use crate::content::Content;
 use crate::document::Timestamp;
+use crate::platform::ino::Ino;
 use error::FsError;
-use fuser::INodeNo;
 use prefetch::Prefetch;
 use read_limit::ReadLimit;
 use readers::Programs;
@@ -95,7 +95,7 @@ pub struct Filesystem {
     prefetch: Arc<Prefetch>,
     read_limit: Arc<ReadLimit>,
     /// Receives files that are read and folders that are listed, where landing pages are followed.
-    opened: Option<mpsc::Sender<INodeNo>>,
+    opened: Option<mpsc::Sender<Ino>>,
 }
 
 impl Filesystem {
@@ -137,12 +137,12 @@ impl Filesystem {
     }
 
     /// Sends each inode that is opened to `opened`.
-    pub fn with_opened(self, opened: Option<mpsc::Sender<INodeNo>>) -> Filesystem {
+    pub fn with_opened(self, opened: Option<mpsc::Sender<Ino>>) -> Filesystem {
         Filesystem { opened, ..self }
     }
 
     /// Hands on that a file is read, or a folder listed. Where too many wait, the next time will do.
-    pub fn opened(&self, ino: INodeNo) {
+    pub fn opened(&self, ino: Ino) {
         if let Some(opened) = &self.opened {
             let _ = opened.try_send(ino);
         }

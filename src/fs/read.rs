@@ -7,9 +7,9 @@ use super::prefetch::{Consumer, Reader};
 use super::readers::is_gone;
 use crate::catalog::{Kind, Node};
 use crate::content::{FetchSpec, LocalRead};
+use crate::platform::ino::Ino;
 use crate::source::http::Requester;
 use bytes::Bytes;
-use fuser::INodeNo;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub struct ReadRequest {
     /// The file.
-    pub ino: INodeNo,
+    pub ino: Ino,
     /// Its first byte.
     pub offset: u64,
     /// Bytes, fewer only at the end of the file.
@@ -94,7 +94,7 @@ impl Filesystem {
     }
 
     /// This machine had the first bytes of a file, or its learnt size, for `thread`: what follows may have to be fetched now.
-    pub fn was_here(&self, consumer: Consumer, ino: INodeNo, thread: u32) {
+    pub fn was_here(&self, consumer: Consumer, ino: Ino, thread: u32) {
         if self.prefetch.has_walks() && self.denial(thread).is_none() {
             self.prefetch.read((consumer, ino), self.reader(thread), None, true);
         }
@@ -124,7 +124,7 @@ impl Filesystem {
     }
 
     /// The file behind an inode, and what content must know of it.
-    fn readable(&self, ino: INodeNo) -> Result<(Node, FetchSpec), FsError> {
+    fn readable(&self, ino: Ino) -> Result<(Node, FetchSpec), FsError> {
         let snapshot = self.catalog.snapshot()?;
         let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
         if node.kind == Kind::Folder {
@@ -144,7 +144,7 @@ async fn gone(process: u32) {
 
 /// `bytes` if they are all that a file of `size` bytes has there. The kernel takes a short answer for the end of the
 /// file and shrinks `st_size` for all readers.
-fn whole(ino: INodeNo, size: u64, offset: u64, length: u32, bytes: Bytes) -> Result<Bytes, FsError> {
+fn whole(ino: Ino, size: u64, offset: u64, length: u32, bytes: Bytes) -> Result<Bytes, FsError> {
     let wanted = size.saturating_sub(offset).min(u64::from(length));
     let got = bytes.len() as u64;
     if got == wanted { Ok(bytes) } else { Err(FsError::Short { ino, offset, wanted, got }) }
@@ -170,7 +170,7 @@ mod tests {
     /// Promise: what a read returns is what the Source published, or the read fails; never a short read without an error.
     #[test]
     fn a_short_answer_is_an_error_but_at_the_end_of_the_file() {
-        let ino = INodeNo(3);
+        let ino = Ino(3);
         let bytes = |n: usize| Bytes::from(vec![0; n]);
         assert_eq!(whole(ino, 10, 0, 4, bytes(4)).unwrap().len(), 4);
         assert_eq!(whole(ino, 10, 8, 4, bytes(2)).unwrap().len(), 2);

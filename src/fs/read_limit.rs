@@ -6,7 +6,7 @@
 //! A READ that is refused was ahead of every program. Where a program needs some of its bytes the kernel asks once more, for a page or for a
 //! folio of many, and that READ does not count as a background request.
 
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,16 +34,16 @@ pub struct ReadLimit {
 #[derive(Debug, Default)]
 struct ByFile {
     all: usize,
-    counts: HashMap<INodeNo, usize>,
+    counts: HashMap<Ino, usize>,
     /// READs that were refused lately: files, and their bytes.
-    refused: VecDeque<(INodeNo, Range<u64>)>,
+    refused: VecDeque<(Ino, Range<u64>)>,
 }
 
 /// One READ that waits, until dropped.
 #[derive(Debug)]
 pub struct WaitingRead {
     waiting: Arc<ReadLimit>,
-    ino: INodeNo,
+    ino: Ino,
 }
 
 impl Default for ReadLimit {
@@ -61,13 +61,12 @@ impl ReadLimit {
 
     /// A READ of `length` bytes at `offset` begins to wait. `None`: its file has too many, and the READ is to fail, unless it was refused
     /// before.
-    pub fn begin(self: &Arc<Self>, ino: INodeNo, offset: u64, length: u32) -> Option<WaitingRead> {
+    pub fn begin(self: &Arc<Self>, ino: Ino, offset: u64, length: u32) -> Option<WaitingRead> {
         let mut by_file = self.by_file();
         let left = self.most.saturating_sub(by_file.all);
         let count = by_file.counts.get(&ino).copied().unwrap_or(0);
         let end = offset.saturating_add(length.into());
-        let lies_within =
-            |(file, range): &(INodeNo, Range<u64>)| *file == ino && range.start <= offset && end <= range.end;
+        let lies_within = |(file, range): &(Ino, Range<u64>)| *file == ino && range.start <= offset && end <= range.end;
         if length > self.page && count >= left / PART && !by_file.refused.iter().any(lies_within) {
             by_file.refused.push_back((ino, offset..end));
             if by_file.refused.len() > REFUSED {
@@ -107,45 +106,44 @@ mod tests {
         let waiting = Arc::new(ReadLimit::new(4096, 16384));
         let mut under_way = Vec::new();
         for file in 0..40 {
-            under_way.extend((0..3600).map_while(|number| waiting.begin(INodeNo(file), number << 20, 1 << 20)));
+            under_way.extend((0..3600).map_while(|number| waiting.begin(Ino(file), number << 20, 1 << 20)));
         }
 
         assert!((2000..4000).contains(&under_way.len()), "{}", under_way.len());
-        assert!(waiting.begin(INodeNo(7), 5 << 40, 1 << 20).is_none());
-        assert!(waiting.begin(INodeNo(7), 6 << 40, 16384).is_some(), "a program needs it");
-        let reader: Vec<_> =
-            (0..8).map_while(|number: u64| waiting.begin(INodeNo(99), number << 20, 1 << 20)).collect();
+        assert!(waiting.begin(Ino(7), 5 << 40, 1 << 20).is_none());
+        assert!(waiting.begin(Ino(7), 6 << 40, 16384).is_some(), "a program needs it");
+        let reader: Vec<_> = (0..8).map_while(|number: u64| waiting.begin(Ino(99), number << 20, 1 << 20)).collect();
         assert_eq!(reader.len(), 8, "as many as one sequential reader has");
     }
 
     #[test]
     fn an_answered_read_does_not_count() {
         let waiting = Arc::new(ReadLimit::new(64, 4096));
-        let all: Vec<_> = (0..9).map_while(|number: u64| waiting.begin(INodeNo(1), number << 20, 1 << 20)).collect();
+        let all: Vec<_> = (0..9).map_while(|number: u64| waiting.begin(Ino(1), number << 20, 1 << 20)).collect();
         assert_eq!(all.len(), 3);
 
         drop(all);
 
         assert_eq!(waiting.by_file().all, 0);
         assert!(waiting.by_file().counts.is_empty());
-        assert!(waiting.begin(INodeNo(1), 0, 1 << 20).is_some());
+        assert!(waiting.begin(Ino(1), 0, 1 << 20).is_some());
     }
 
     /// The kernel asks a second time for what a program needs, in pieces of any size.
     #[test]
     fn what_was_refused_and_is_needed_is_read() {
         let waiting = Arc::new(ReadLimit::new(64, 4096));
-        let _all: Vec<_> = (0..9).map_while(|number: u64| waiting.begin(INodeNo(1), number << 20, 1 << 20)).collect();
-        assert!(waiting.begin(INodeNo(1), 9 << 20, 1 << 20).is_none());
+        let _all: Vec<_> = (0..9).map_while(|number: u64| waiting.begin(Ino(1), number << 20, 1 << 20)).collect();
+        assert!(waiting.begin(Ino(1), 9 << 20, 1 << 20).is_none());
 
-        let large_folio = waiting.begin(INodeNo(1), 9 << 20, 64 << 10);
-        let all_again = waiting.begin(INodeNo(1), 9 << 20, 1 << 20);
+        let large_folio = waiting.begin(Ino(1), 9 << 20, 64 << 10);
+        let all_again = waiting.begin(Ino(1), 9 << 20, 1 << 20);
 
         assert!(large_folio.is_some() && all_again.is_some());
-        assert!(waiting.begin(INodeNo(1), 10 << 20, 64 << 10).is_none(), "behind it");
-        assert!(waiting.begin(INodeNo(2), 0, 1 << 20).is_some());
+        assert!(waiting.begin(Ino(1), 10 << 20, 64 << 10).is_none(), "behind it");
+        assert!(waiting.begin(Ino(2), 0, 1 << 20).is_some());
         for number in 0..2 * REFUSED as u64 {
-            assert!(waiting.begin(INodeNo(1), number << 30, 1 << 20).is_none() || number == 0);
+            assert!(waiting.begin(Ino(1), number << 30, 1 << 20).is_none() || number == 0);
         }
         assert_eq!(waiting.by_file().refused.len(), REFUSED);
     }

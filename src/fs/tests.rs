@@ -10,9 +10,10 @@ use super::*;
 use crate::catalog::{Catalog, Kind, Naming};
 use crate::content::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use crate::document::{Algorithm, Digest, Entry, Link, Timestamp, Uri};
+use crate::platform::ino::Ino;
 use crate::source::http::{Client, HttpConfig};
 use crate::source::tests::server::{Reply, Server};
-use fuser::{Errno, INodeNo};
+use fuser::Errno;
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno as IoError, ReadWriteFlags, preadv2};
 use std::collections::BTreeSet;
@@ -134,34 +135,34 @@ impl Mounted {
 
     /// What `path` stands for, looked up name by name.
     fn find(&self, path: &str) -> ShownInode {
-        let mut folder = INodeNo::ROOT;
+        let mut folder = Ino::ROOT;
         let mut found = None;
         for name in path.split('/') {
             let shown = self.fs.lookup(folder, name.as_bytes()).unwrap().unwrap();
-            folder = shown.attributes.ino;
+            folder = shown.ino();
             found = Some(shown);
         }
         found.unwrap()
     }
 
-    fn ino(&self, path: &str) -> INodeNo {
-        self.find(path).attributes.ino
+    fn ino(&self, path: &str) -> Ino {
+        self.find(path).ino()
     }
 
     /// GETATTR, waiting where it must.
-    fn getattr(&self, ino: INodeNo) -> Result<ShownInode, FsError> {
+    fn getattr(&self, ino: Ino) -> Result<ShownInode, FsError> {
         match self.fs.attributes(ino, 0)? {
             Attributes::Known(shown) => Ok(shown),
             Attributes::Unsized(file) => self.runtime.block_on(self.fs.sized(&file)),
         }
     }
 
-    fn read(&self, ino: INodeNo, offset: u64, length: u32) -> Result<bytes::Bytes, FsError> {
+    fn read(&self, ino: Ino, offset: u64, length: u32) -> Result<bytes::Bytes, FsError> {
         self.read_by(0, ino, offset, length)
     }
 
     /// READ by `thread`.
-    fn read_by(&self, thread: u32, ino: INodeNo, offset: u64, length: u32) -> Result<bytes::Bytes, FsError> {
+    fn read_by(&self, thread: u32, ino: Ino, offset: u64, length: u32) -> Result<bytes::Bytes, FsError> {
         match self.fs.read(ReadRequest { ino, offset, length, thread, is_direct: false })? {
             ReadAnswer::Bytes(bytes) => Ok(bytes),
             ReadAnswer::Later(later) => self.runtime.block_on(later),
@@ -169,7 +170,7 @@ impl Mounted {
     }
 
     /// READ that this machine's memory answers; `None` where it does not.
-    fn read_at_once(&self, ino: INodeNo, offset: u64, length: u32) -> Option<bytes::Bytes> {
+    fn read_at_once(&self, ino: Ino, offset: u64, length: u32) -> Option<bytes::Bytes> {
         match self.fs.read(ReadRequest { ino, offset, length, thread: 0, is_direct: false }) {
             Ok(ReadAnswer::Bytes(bytes)) => Some(bytes),
             _ => None,
@@ -177,7 +178,7 @@ impl Mounted {
     }
 
     /// A listing in pieces of `piece` entries; before each but the first, `between` is called.
-    fn list(&self, folder: INodeNo, piece: usize, mut between: impl FnMut()) -> Vec<String> {
+    fn list(&self, folder: Ino, piece: usize, mut between: impl FnMut()) -> Vec<String> {
         let mut names = Vec::new();
         let mut next = Cookie::START;
         loop {
@@ -200,7 +201,7 @@ impl Mounted {
         }
     }
 
-    fn xattr(&self, ino: INodeNo, name: &str) -> Result<String, FsError> {
+    fn xattr(&self, ino: Ino, name: &str) -> Result<String, FsError> {
         match self.fs.xattr(ino, name.as_bytes(), 65_536)? {
             XattrReply::Value(value) => Ok(String::from_utf8(value).unwrap()),
             XattrReply::Size(_) => panic!("a buffer was given"),
@@ -221,10 +222,10 @@ fn a_name_is_its_inode_and_no_name_is_none() {
     let shown = mounted.find("a/sized.txt");
     assert_eq!((shown.attributes.size, shown.attributes.uid), (5, 1000));
     assert_eq!(shown.attributes_ttl, Duration::from_secs(3600));
-    assert_eq!(mounted.getattr(shown.attributes.ino).unwrap(), shown);
-    assert_eq!(mounted.fs.lookup(INodeNo::ROOT, b"nothing").unwrap(), None);
-    assert_eq!(errno(mounted.fs.lookup(INodeNo::ROOT, &[b'x'; 256])), Errno::ENAMETOOLONG);
-    assert_eq!(errno(mounted.fs.attributes(INodeNo(1 << 40), 0)), Errno::ESTALE);
+    assert_eq!(mounted.getattr(shown.ino()).unwrap(), shown);
+    assert_eq!(mounted.fs.lookup(Ino::ROOT, b"nothing").unwrap(), None);
+    assert_eq!(errno(mounted.fs.lookup(Ino::ROOT, &[b'x'; 256])), Errno::ENAMETOOLONG);
+    assert_eq!(errno(mounted.fs.attributes(Ino(1 << 40), 0)), Errno::ESTALE);
 }
 
 /// A size that is shown is true: an unknown one is never kept by the kernel, and GETATTR waits for it.
@@ -235,7 +236,7 @@ fn an_unknown_size_has_no_time_to_live_until_getattr_asked() {
     assert_eq!((shown.attributes.size, shown.attributes_ttl), (0, Duration::ZERO));
     assert_eq!(shown.entry_ttl, Duration::from_secs(3600));
     assert_eq!(shown.common_ttl(), Duration::ZERO);
-    let sized = mounted.getattr(shown.attributes.ino).unwrap();
+    let sized = mounted.getattr(shown.ino()).unwrap();
     assert_eq!((sized.attributes.size, sized.attributes_ttl), (8, Duration::from_secs(3600)));
     assert_eq!(mounted.find("a/unsized.txt"), sized);
 }
@@ -369,13 +370,13 @@ fn xattrs_of_files_and_of_the_root() {
     assert_eq!(mounted.xattr(ino, "user.resyncfs.verified").unwrap(), "md5");
     let object = mounted.xattr(ino, "user.resyncfs.object").unwrap();
     assert!(object.starts_with("md5-"), "{object}");
-    assert_eq!(mounted.xattr(INodeNo::ROOT, "user.resyncfs.files").unwrap(), "4");
+    assert_eq!(mounted.xattr(Ino::ROOT, "user.resyncfs.files").unwrap(), "4");
     assert_eq!(errno(mounted.xattr(ino, "security.capability")), Errno::EOPNOTSUPP);
     assert_eq!(errno(mounted.xattr(mounted.ino("a"), "user.mime_type")), Errno::ENODATA);
     let XattrReply::Value(names) = mounted.fs.xattr_names(ino, 65_536).unwrap() else { panic!("a buffer was given") };
     let listed = String::from_utf8(names).unwrap();
     assert!(listed.split('\0').all(|name| !["state", "verified", "entry"].iter().any(|own| name.ends_with(own))));
-    for ino in [ino, mounted.ino("a"), INodeNo::ROOT] {
+    for ino in [ino, mounted.ino("a"), Ino::ROOT] {
         let XattrReply::Value(names) = mounted.fs.xattr_names(ino, 65_536).unwrap() else {
             panic!("a buffer was given")
         };
@@ -388,7 +389,7 @@ fn without_xattrs_even_the_question_is_refused() {
     let mounted = Mounted::new(false);
     mounted.publish([mounted.entry("a", Some(1))]);
     assert_eq!(errno(mounted.xattr(mounted.ino("a"), "security.capability")), Errno::ENOSYS);
-    assert_eq!(errno(mounted.fs.xattr_names(INodeNo::ROOT, 0)), Errno::ENOSYS);
+    assert_eq!(errno(mounted.fs.xattr_names(Ino::ROOT, 0)), Errno::ENOSYS);
 }
 
 /// Promise: an open file keeps its bytes or gets ESTALE, never others.
@@ -400,10 +401,10 @@ fn a_replaced_inode_is_still_answered_and_its_name_is_new() {
     changed.hashes = vec![Digest::new(Algorithm::Md5, &[1; 16]).unwrap()];
     mounted.publish([changed]);
     let new = mounted.find("a/sized.txt");
-    assert_ne!(new.attributes.ino, old.attributes.ino);
+    assert_ne!(new.ino(), old.ino());
     assert_eq!(new.attributes.size, 6);
-    assert_eq!(mounted.getattr(old.attributes.ino).unwrap().attributes.size, 5);
-    assert_eq!(mounted.xattr(old.attributes.ino, "user.xdg.origin.url").unwrap(), mounted.uri("a/sized.txt").as_str());
+    assert_eq!(mounted.getattr(old.ino()).unwrap().attributes.size, 5);
+    assert_eq!(mounted.xattr(old.ino(), "user.xdg.origin.url").unwrap(), mounted.uri("a/sized.txt").as_str());
 }
 
 #[test]
@@ -475,7 +476,7 @@ fn a_warm_reader_takes_no_lock_of_downloads_and_sizes() {
     std::thread::spawn(move || {
         let mut seen = 0;
         for thread in 50..82 {
-            let folder = fs.lookup(INodeNo::ROOT, b"a").unwrap().unwrap().attributes.ino;
+            let folder = fs.lookup(Ino::ROOT, b"a").unwrap().unwrap().ino();
             fs.begins_to_list(folder, thread);
             fs.read_folder(folder, Cookie::START, &mut |_| true).unwrap();
             for (ino, size) in inodes.into_iter().zip([5, 8]) {
@@ -498,12 +499,12 @@ fn a_warm_reader_takes_no_lock_of_downloads_and_sizes() {
 #[test]
 fn a_lookup_marks_its_folder_before_it_looks() {
     let mounted = Mounted::with_one_of_each();
-    let folder = mounted.fs.lookup(INodeNo::ROOT, b"a").unwrap().unwrap().attributes.ino;
+    let folder = mounted.fs.lookup(Ino::ROOT, b"a").unwrap().unwrap().ino();
     assert!(mounted.fs.lookup(folder, b"absent").unwrap().is_none());
     mounted.catalog.write_in_place(0);
 
     mounted.publish([mounted.entry("b", Some(1))]);
 
-    let orphans = mounted.catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap();
+    let orphans = mounted.catalog.snapshot().unwrap().orphans(Ino(0), 10).unwrap();
     assert!(orphans.len() >= 4, "{orphans:?}");
 }

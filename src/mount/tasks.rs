@@ -6,10 +6,10 @@ use crate::catalog::{Catalog, CatalogError, Renewal};
 use crate::content::{Content, Event};
 use crate::fs::invalidator::Notices;
 use crate::platform::error_chain::chain;
+use crate::platform::ino::Ino;
 use crate::source::http::Client;
 use crate::sync::poller::Listeners;
 use crate::sync::{RefreshResult, Stage, Synchronizer};
-use fuser::INodeNo;
 use jiff::Timestamp;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ pub(super) fn listeners(notices: Notices, content: Arc<Content>) -> Listeners {
 /// Turns events of content into notices to the kernel and inodes that sync renews.
 pub(super) async fn forward_events(
     mut events: mpsc::UnboundedReceiver<Event>,
-    renewals: mpsc::UnboundedSender<(INodeNo, Renewal)>,
+    renewals: mpsc::UnboundedSender<(Ino, Renewal)>,
     notices: Notices,
 ) {
     while let Some(event) = events.recv().await {
@@ -124,7 +124,7 @@ pub(super) async fn forget_gone(catalog: Arc<Catalog>, content: Arc<Content>) {
 }
 
 /// Inodes of `known` that are neither in the tree nor open: an inode's number is never used again.
-fn gone(catalog: &Catalog, known: &[INodeNo]) -> Result<Vec<INodeNo>, CatalogError> {
+fn gone(catalog: &Catalog, known: &[Ino]) -> Result<Vec<Ino>, CatalogError> {
     let snapshot = catalog.snapshot()?;
     let mut gone = Vec::new();
     for ino in known {

@@ -1,6 +1,6 @@
 //! A set of inode numbers, of which there may be tens of millions.
 
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use roaring::RoaringTreemap;
 
 /// Ascending.
@@ -11,17 +11,17 @@ impl Eq for InodeSet {}
 
 impl InodeSet {
     /// Adds a number; `false`: it was there.
-    pub fn insert(&mut self, ino: INodeNo) -> bool {
+    pub fn insert(&mut self, ino: Ino) -> bool {
         self.0.insert(ino.0)
     }
 
     /// Takes a number out; `false`: it was not there.
-    pub fn remove(&mut self, ino: INodeNo) -> bool {
+    pub fn remove(&mut self, ino: Ino) -> bool {
         self.0.remove(ino.0)
     }
 
     /// Answers whether a number is there.
-    pub fn contains(&self, ino: INodeNo) -> bool {
+    pub fn contains(&self, ino: Ino) -> bool {
         self.0.contains(ino.0)
     }
 
@@ -36,19 +36,19 @@ impl InodeSet {
     }
 
     /// All numbers, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = INodeNo> {
-        self.0.iter().map(INodeNo)
+    pub fn iter(&self) -> impl Iterator<Item = Ino> {
+        self.0.iter().map(Ino)
     }
 }
 
-impl Extend<INodeNo> for InodeSet {
-    fn extend<T: IntoIterator<Item = INodeNo>>(&mut self, inodes: T) {
+impl Extend<Ino> for InodeSet {
+    fn extend<T: IntoIterator<Item = Ino>>(&mut self, inodes: T) {
         self.0.extend(inodes.into_iter().map(|ino| ino.0));
     }
 }
 
-impl FromIterator<INodeNo> for InodeSet {
-    fn from_iter<T: IntoIterator<Item = INodeNo>>(inodes: T) -> InodeSet {
+impl FromIterator<Ino> for InodeSet {
+    fn from_iter<T: IntoIterator<Item = Ino>>(inodes: T) -> InodeSet {
         InodeSet(inodes.into_iter().map(|ino| ino.0).collect())
     }
 }
@@ -67,16 +67,16 @@ mod tests {
             // Dense and sparse ones.
             let ino = if step % 3 == 0 { number >> 24 } else { number >> 33 & 0xfff };
             if number >> 60 < 9 {
-                assert_eq!(set.insert(INodeNo(ino)), model.insert(ino));
+                assert_eq!(set.insert(Ino(ino)), model.insert(ino));
             } else {
-                assert_eq!(set.remove(INodeNo(ino)), model.remove(&ino));
+                assert_eq!(set.remove(Ino(ino)), model.remove(&ino));
             }
-            assert_eq!(set.contains(INodeNo(ino)), model.contains(&ino));
+            assert_eq!(set.contains(Ino(ino)), model.contains(&ino));
             assert_eq!((set.len(), set.is_empty()), (model.len(), model.is_empty()));
         }
         assert!(set.iter().map(|ino| ino.0).eq(model.iter().copied()), "all of them, ascending");
         for ino in &model {
-            assert!(set.remove(INodeNo(*ino)));
+            assert!(set.remove(Ino(*ino)));
         }
         assert_eq!(set, InodeSet::default());
     }

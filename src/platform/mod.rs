@@ -6,6 +6,7 @@ pub(crate) mod buffers;
 pub(crate) mod descriptors;
 pub mod error_chain;
 pub mod free_space;
+pub mod ino;
 pub mod inode_set;
 pub mod lmdb;
 pub(crate) mod memory_budget;

@@ -9,7 +9,7 @@ use super::status::{RefreshOutcome, Refreshed};
 use super::{Invalidating, RefreshResult, SHORTEST_PAUSE, SyncError, Synchronizer, unwatched};
 use crate::catalog::{Catalog, Committed, Renewal};
 use crate::platform::error_chain::chain;
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
@@ -99,8 +99,8 @@ const RENEWALS_EVERY: Duration = Duration::from_millis(250);
 pub async fn run(
     mut synchronizer: Synchronizer,
     commands: mpsc::Receiver<Command>,
-    renewals: mpsc::UnboundedReceiver<(INodeNo, Renewal)>,
-    opened: mpsc::Receiver<INodeNo>,
+    renewals: mpsc::UnboundedReceiver<(Ino, Renewal)>,
+    opened: mpsc::Receiver<Ino>,
     listeners: Listeners,
     at_once: bool,
 ) {
@@ -290,7 +290,7 @@ async fn accept(synchronizer: &mut Synchronizer) -> Result<Option<Committed>, Sy
 /// Gives inodes their successors, all that were asked for since the last commit at once. There is one writer at a time: it waits for a
 /// commit under way, and for nothing else.
 async fn renew_all(
-    mut renewals: mpsc::UnboundedReceiver<(INodeNo, Renewal)>,
+    mut renewals: mpsc::UnboundedReceiver<(Ino, Renewal)>,
     catalog: &Arc<Catalog>,
     writing: &Arc<Mutex<()>>,
     listeners: &Listeners,

@@ -1,8 +1,8 @@
 //! Effects of a commit on what readers see: counted, and noted for the kernel.
 
 use super::super::{Committed, Invalidation, Kind};
+use crate::platform::ino::Ino;
 use crate::platform::inode_set::InodeSet;
-use fuser::INodeNo;
 use std::collections::BTreeMap;
 
 /// More invalidations of names and attributes than this become one [`Invalidation::Everything`], with all folders. More of folders alone
@@ -39,18 +39,18 @@ impl CommitEffects {
 
     /// A name stands for something else, or for nothing, or is new. `orphan`: the inode that it stood for.
     pub fn name(&mut self, parent: u64, name: &[u8], orphan: Option<u64>) {
-        let orphan = orphan.map(INodeNo);
-        self.note(|| Invalidation::Name { parent: INodeNo(parent), name: name.into(), orphan });
+        let orphan = orphan.map(Ino);
+        self.note(|| Invalidation::Name { parent: Ino(parent), name: name.into(), orphan });
     }
 
     /// A file of the same content has other attributes.
     pub fn attributes(&mut self, ino: u64) {
-        self.note(|| Invalidation::Attributes(INodeNo(ino)));
+        self.note(|| Invalidation::Attributes(Ino(ino)));
     }
 
     /// The listing or the attributes of a folder changed.
     pub fn folder(&mut self, ino: u64) {
-        self.folders.insert(INodeNo(ino));
+        self.folders.insert(Ino(ino));
     }
 
     fn note(&mut self, invalidation: impl FnOnce() -> Invalidation) {

@@ -16,8 +16,8 @@ use super::effects::CommitEffects;
 use super::folder_times::{ChangedFolders, FolderChange, next_folder};
 use super::{RowState, Sink};
 use crate::document::{Timestamp, Uri};
+use crate::platform::ino::Ino;
 use crate::platform::inode_set::InodeSet;
-use fuser::INodeNo;
 
 /// Writes names, each with its effects. Existing names are read from the revision that is shown. Nothing that is written here
 /// is read but the ids of one name, and folders.
@@ -202,7 +202,7 @@ impl<'t> TreeWriter<'t> {
     fn orphan(&mut self, old: &NamedNode<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
         let key = ino_key(old.node.ino);
         if old.node.resource.is_none() {
-            self.lost.insert(INodeNo(old.node.ino));
+            self.lost.insert(Ino(old.node.ino));
         }
         if self.keeps_orphans_of(old.parent) {
             let row = orphan_row(self.base, old, uri, self.now)?;
@@ -242,7 +242,7 @@ impl<'t> TreeWriter<'t> {
             is_last = true;
             let mut changed = self.changed.take()?;
             while let Some((folder, change)) = next_folder(&mut changed)? {
-                if self.lost.contains(INodeNo(folder)) {
+                if self.lost.contains(Ino(folder)) {
                     continue;
                 }
                 let found = self.sink.folder(self.base, folder)?;

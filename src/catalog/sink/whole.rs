@@ -19,7 +19,7 @@ use super::tree::{CommittedWith, TreeWriter, orphan_row};
 use super::{Encode, RowState, Sink};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::collections::BTreeMap;
 
 /// All rows of a tree, for an empty store.
@@ -114,7 +114,7 @@ pub fn write_anew(
         return Err(CatalogError::Undecided);
     };
     let committed = rebuild.finish(&position, rows)?;
-    let invalidations = vec![Invalidation::Everything([INodeNo(ROOT)].into_iter().collect())];
+    let invalidations = vec![Invalidation::Everything([Ino(ROOT)].into_iter().collect())];
     Ok(Committed { invalidations, ..committed })
 }
 
@@ -337,10 +337,10 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
 mod tests {
     use super::super::super::tests::{commit, entry, is_rebuilt, open};
     use super::*;
-    use fuser::INodeNo;
+    use crate::platform::ino::Ino;
 
     /// Commits `d/a`, `e/b` and `c`, then `c` alone by a rebuild; `sees` is called between, with the inode of `d`.
-    fn rebuilt(sees: impl FnOnce(&Catalog, INodeNo), then: impl FnOnce(&Catalog, &Base<'_>, [INodeNo; 2])) {
+    fn rebuilt(sees: impl FnOnce(&Catalog, Ino), then: impl FnOnce(&Catalog, &Base<'_>, [Ino; 2])) {
         let folder = tempfile::tempdir().unwrap();
         let catalog = open(folder.path());
         commit(&catalog, &["http://h/d/a", "http://h/e/b", "http://h/c"].map(entry));
@@ -355,8 +355,8 @@ mod tests {
         then(&catalog, &base, [folder, file]);
     }
 
-    fn orphans(catalog: &Catalog) -> Vec<INodeNo> {
-        catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap()
+    fn orphans(catalog: &Catalog) -> Vec<Ino> {
+        catalog.snapshot().unwrap().orphans(Ino(0), 10).unwrap()
     }
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
                 assert_eq!(orphans(catalog), [file]);
                 let resource = catalog.snapshot().unwrap().resource(file).unwrap().unwrap();
                 assert_eq!(resource.uri.as_str(), "http://h/d/a");
-                catalog.kernel_looks_into(INodeNo(ROOT));
+                catalog.kernel_looks_into(Ino(ROOT));
                 add_late_orphans(catalog, base, &catalog.store()).unwrap();
                 assert_eq!(orphans(catalog).len(), 3, "`d` and `e` too, and `c` has its name");
             },

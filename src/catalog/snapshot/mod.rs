@@ -9,9 +9,9 @@ use super::store::record::{NamedNode, ResourceRecord};
 use super::store::{Lookup, ROOT, TableId, TreeStore, meta};
 use super::{Catalog, CatalogError, EntryId, Inode, InodeName, Naming, Node, Resource, Revision};
 use crate::document::{Timestamp, Uri};
+use crate::platform::ino::Ino;
 use crate::platform::lmdb::Reading;
 use arc_swap::Guard;
-use fuser::INodeNo;
 use std::mem::ManuallyDrop;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,12 +63,12 @@ impl<'c> Snapshot<'c> {
     }
 
     /// The node at `name` in `parent`.
-    pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Node>, CatalogError> {
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<Node>, CatalogError> {
         self.read(|| Ok(self.store.named(self.txn(), parent.0, name)?.map(|named| named.node.node())))
     }
 
     /// An inode, and whether it is an orphan.
-    fn by_ino(&self, ino: INodeNo) -> Lookup<(NamedNode<'_>, bool)> {
+    fn by_ino(&self, ino: Ino) -> Lookup<(NamedNode<'_>, bool)> {
         self.read(|| match self.store.by_ino(self.txn(), ino.0)? {
             Some(named) => Ok(Some((named, false))),
             None => Ok(self.store.orphan(self.txn(), ino.0)?.map(|orphan| (orphan, true))),
@@ -76,14 +76,14 @@ impl<'c> Snapshot<'c> {
     }
 
     /// The node of an inode, orphans included.
-    pub fn attributes(&self, ino: INodeNo) -> Result<Option<Node>, CatalogError> {
+    pub fn attributes(&self, ino: Ino) -> Result<Option<Node>, CatalogError> {
         Ok(self.by_ino(ino)?.map(|(named, _)| named.node.node()))
     }
 
     /// An inode with its attributes and name, orphans included.
-    pub fn inode(&self, ino: INodeNo) -> Result<Option<Inode>, CatalogError> {
+    pub fn inode(&self, ino: Ino) -> Result<Option<Inode>, CatalogError> {
         let Some((NamedNode { parent, entry, node }, is_orphan)) = self.by_ino(ino)? else { return Ok(None) };
-        let (folder, entry, name) = (INodeNo(parent), EntryId(entry), Box::from(node.name));
+        let (folder, entry, name) = (Ino(parent), EntryId(entry), Box::from(node.name));
         let (name, former) = match is_orphan {
             true => (None, Some((folder, name))),
             false => ((ino.0 != ROOT).then_some(InodeName { folder, entry, name }), None),
@@ -95,7 +95,7 @@ impl<'c> Snapshot<'c> {
     /// answers `false`. No allocation per child.
     pub fn children(
         &self,
-        parent: INodeNo,
+        parent: Ino,
         after: EntryId,
         visit: &mut dyn FnMut(EntryId, &[u8], Node) -> bool,
     ) -> Result<(), CatalogError> {
@@ -111,18 +111,18 @@ impl<'c> Snapshot<'c> {
     }
 
     /// The resource behind a file, orphans included; `None` for folders.
-    pub fn resource(&self, ino: INodeNo) -> Result<Option<Resource>, CatalogError> {
+    pub fn resource(&self, ino: Ino) -> Result<Option<Resource>, CatalogError> {
         self.read_resource(ino, None)
     }
 
     /// [`Snapshot::resource`] of the file at `path`, for a caller that has its path.
-    pub fn resource_at(&self, ino: INodeNo, path: &str) -> Result<Option<Resource>, CatalogError> {
+    pub fn resource_at(&self, ino: Ino, path: &str) -> Result<Option<Resource>, CatalogError> {
         self.read_resource(ino, Some(path))
     }
 
     /// True if a file and the one at the same path of another catalog say the same of their resource's URI and content; `false` also
     /// where only the resources can decide.
-    pub fn says_the_same(&self, ino: INodeNo, other: &Snapshot<'_>, other_ino: INodeNo) -> Result<bool, CatalogError> {
+    pub fn says_the_same(&self, ino: Ino, other: &Snapshot<'_>, other_ino: Ino) -> Result<bool, CatalogError> {
         let (ours, theirs) = (self.record(ino)?, other.record(other_ino)?);
         let (Some(ours), Some(theirs)) = (ours, theirs) else { return Ok(false) };
         let says = |record: &ResourceRecord<'_>| (record.https, record.lastmod, record.length, record.digests());
@@ -131,12 +131,12 @@ impl<'c> Snapshot<'c> {
     }
 
     /// The record of a file that has a name.
-    fn record(&self, ino: INodeNo) -> Result<Option<ResourceRecord<'_>>, CatalogError> {
+    fn record(&self, ino: Ino) -> Result<Option<ResourceRecord<'_>>, CatalogError> {
         self.read(|| Ok(self.store.by_ino(self.txn(), ino.0)?.and_then(|named| named.node.resource)))
     }
 
     /// `path` is looked up where it is not given.
-    fn read_resource(&self, ino: INodeNo, path: Option<&str>) -> Result<Option<Resource>, CatalogError> {
+    fn read_resource(&self, ino: Ino, path: Option<&str>) -> Result<Option<Resource>, CatalogError> {
         let Some((NamedNode { node, .. }, _)) = self.by_ino(ino)? else { return Ok(None) };
         let Some(record) = node.resource else { return Ok(None) };
         self.read(|| {
@@ -175,13 +175,13 @@ impl<'c> Snapshot<'c> {
     }
 
     /// The path below the root, segments joined by `/`, empty for the root; `None` for an orphan or an unknown inode.
-    pub fn path(&self, ino: INodeNo) -> Result<Option<String>, CatalogError> {
+    pub fn path(&self, ino: Ino) -> Result<Option<String>, CatalogError> {
         self.read(|| self.store.path_of(self.txn(), ino.0))
     }
 
     /// The node at `path`, relative to the root; empty segments do not count, so `/` and `` are the root.
     pub fn find(&self, path: &str) -> Result<Option<Node>, CatalogError> {
-        let mut node = self.attributes(INodeNo(ROOT))?;
+        let mut node = self.attributes(Ino(ROOT))?;
         for name in path.split('/').filter(|name| !name.is_empty()) {
             let Some(folder) = node else { return Ok(None) };
             node = self.lookup(folder.ino, name.as_bytes())?;
@@ -201,8 +201,8 @@ impl<'c> Snapshot<'c> {
     /// answers `false`. A snapshot held for long keeps old pages from reuse: visit some ten thousand, and go on with another.
     pub fn files(
         &self,
-        after: Option<INodeNo>,
-        visit: &mut dyn FnMut(INodeNo, &str, Resource) -> bool,
+        after: Option<Ino>,
+        visit: &mut dyn FnMut(Ino, &str, Resource) -> bool,
     ) -> Result<(), CatalogError> {
         self.read(|| {
             let first = ino_key(after.map_or(ROOT, |ino| ino.0));
@@ -223,7 +223,7 @@ impl<'c> Snapshot<'c> {
     }
 
     /// Up to `most` inodes behind `after`, ascending, that have lost their names since the catalog was opened and were not dropped yet.
-    pub fn orphans(&self, after: INodeNo, most: usize) -> Result<Vec<INodeNo>, CatalogError> {
+    pub fn orphans(&self, after: Ino, most: usize) -> Result<Vec<Ino>, CatalogError> {
         self.read(|| {
             let rows = self.store.rows(self.txn(), TableId::Orphans, behind(&ino_key(after.0)))?;
             rows.take(most).map(|row| ino_of(row?.0)).collect()
@@ -236,8 +236,8 @@ fn behind(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (Bound::Excluded(key), Bound::Unbounded)
 }
 
-fn ino_of(key: &[u8]) -> Result<INodeNo, CatalogError> {
-    number(key).map(INodeNo).ok_or_else(|| damaged("key", key))
+fn ino_of(key: &[u8]) -> Result<Ino, CatalogError> {
+    number(key).map(Ino).ok_or_else(|| damaged("key", key))
 }
 
 impl Catalog {

@@ -7,7 +7,7 @@ use super::parts::{digests, link, member, push_digests, push_link, push_member};
 use super::words::{push_word, word};
 use super::{ROOT, ROOT_ENTRY};
 use crate::document::{ChangeFrequency, Digest, Entry, PackageMember, Timestamp, Uri, believed_length};
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -84,7 +84,7 @@ impl<'a> NodeRecord<'a> {
     pub fn node(&self) -> Node {
         let freshness = self.resource.map_or(Freshness::Listed, |resource| resource.freshness());
         let NodeRecord { ino, mtime, ctime, .. } = *self;
-        Node { ino: INodeNo(ino), kind: self.kind(), size: self.size(), mtime, ctime, freshness }
+        Node { ino: Ino(ino), kind: self.kind(), size: self.size(), mtime, ctime, freshness }
     }
 }
 

@@ -190,12 +190,12 @@ fn a_file_yields_its_name_to_a_folder_until_that_is_empty() {
     let displaced = naming::disambiguated("a", &uri("https://h/a"));
     assert_eq!(paths(&catalog), ["a%file", &displaced, "a/b/c"]);
     assert!(committed.invalidations.contains(&Invalidation::Name {
-        parent: INodeNo(1),
+        parent: Ino(1),
         name: b"a"[..].into(),
         orphan: Some(ino)
     }));
     assert!(committed.invalidations.contains(&Invalidation::Name {
-        parent: INodeNo(1),
+        parent: Ino(1),
         name: b"a%file"[..].into(),
         orphan: None
     }));

@@ -111,9 +111,9 @@ fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
 
     catalog.room().check(folder.path(), 0).unwrap();
     FREE.store((100 << 20) + 100, Ordering::Relaxed);
-    let others: Vec<INodeNo> = (10_000..40_000).map(INodeNo).collect();
+    let others: Vec<Ino> = (10_000..40_000).map(Ino).collect();
     catalog.drop_orphans(&others).expect("what has no row takes no room");
-    let forgotten: Vec<INodeNo> = orphans.into_values().map(|name| name.node.ino).collect();
+    let forgotten: Vec<Ino> = orphans.into_values().map(|name| name.node.ino).collect();
     assert!(catalog.drop_orphans(&forgotten).is_err(), "there is no room");
     FREE.store(1 << 30, Ordering::Relaxed);
     commit(&catalog, &[entry("http://h/b"), entry("http://h/c")]);
@@ -209,7 +209,7 @@ fn a_flipped_bit_is_damage_never_an_answer() {
     );
     let read_all = || {
         let snapshot = catalog.snapshot()?;
-        let mut folders = vec![INodeNo(1)];
+        let mut folders = vec![Ino(1)];
         while let Some(folder) = folders.pop() {
             snapshot.attributes(folder)?;
             let mut children = Vec::new();
@@ -246,13 +246,13 @@ async fn damage_is_reported_once_and_mended_by_the_next_baseline() {
     let stale = catalog.snapshot().unwrap();
     assert!(!catalog.is_distrusted());
 
-    assert!(matches!(catalog.snapshot().unwrap().attributes(INodeNo(1)), Err(CatalogError::Damaged(_))));
+    assert!(matches!(catalog.snapshot().unwrap().attributes(Ino(1)), Err(CatalogError::Damaged(_))));
     assert!(catalog.is_distrusted());
     catalog.damage_found().await;
 
     commit(&catalog, &entries);
-    assert!(catalog.snapshot().unwrap().attributes(INodeNo(1)).unwrap().is_some());
-    assert!(stale.attributes(INodeNo(1)).is_err());
+    assert!(catalog.snapshot().unwrap().attributes(Ino(1)).unwrap().is_some());
+    assert!(stale.attributes(Ino(1)).is_err());
     assert!(!catalog.is_distrusted(), "the store that was damaged is no more");
 }
 
@@ -281,13 +281,13 @@ fn the_baseline_after_damage_rebuilds_the_store() {
     assert!(matches!(first, Err(CatalogError::Damaged(_))), "{first:?}");
     assert_eq!(second.revision, 2);
     assert!(is_durable(&catalog));
-    assert_eq!(second.invalidations, [Invalidation::Everything([INodeNo(1)].into_iter().collect())]);
+    assert_eq!(second.invalidations, [Invalidation::Everything([Ino(1)].into_iter().collect())]);
     let after = tree(&catalog);
     assert!(after.keys().eq(before.keys()));
     let greatest = before
         .values()
         .map(|name| (name.node.ino, name.id))
-        .fold((INodeNo(1), EntryId(1)), |a, b| (INodeNo(a.0.0.max(b.0.0)), a.1.max(b.1)));
+        .fold((Ino(1), EntryId(1)), |a, b| (Ino(a.0.0.max(b.0.0)), a.1.max(b.1)));
     assert!(
         after.values().all(|name| name.node.ino.0 > greatest.0.0 && name.id > greatest.1),
         "nothing is given twice"

@@ -256,7 +256,7 @@ fn random_histories_agree_with_one_baseline() {
         let mut model = HistoryModel::default();
         relist(&mut random, &catalog, &mut model);
         let mut before = tree(&catalog);
-        let mut ever = HashSet::from([INodeNo(1)]);
+        let mut ever = HashSet::from([Ino(1)]);
         ever.extend(before.values().map(|name| name.node.ino));
         for step in 0..40 {
             if random.one_in(10) {

@@ -35,7 +35,7 @@ fn many_changed_folders(catalog: &Catalog) {
     commit(catalog, &edition(1));
     let folders: InodeSet = {
         let snapshot = catalog.snapshot().unwrap();
-        let mut below = vec![INodeNo(1)];
+        let mut below = vec![Ino(1)];
         let mut folders = InodeSet::default();
         while let Some(folder) = below.pop() {
             folders.insert(folder);
@@ -55,7 +55,7 @@ fn many_changed_folders(catalog: &Catalog) {
     assert_eq!(committed.invalidations, [Invalidation::Everything(folders)]);
     let snapshot = catalog.snapshot().unwrap();
     let mtime = |path: &[&[u8]]| {
-        let folder = path.iter().fold(INodeNo(1), |parent, name| snapshot.lookup(parent, name).unwrap().unwrap().ino);
+        let folder = path.iter().fold(Ino(1), |parent, name| snapshot.lookup(parent, name).unwrap().unwrap().ino);
         snapshot.attributes(folder).unwrap().unwrap().mtime
     };
     let newest = at(2_000_000 + FOLDERS as i64 - 1);
@@ -104,7 +104,7 @@ fn every_name_is_found_while_folders_grow_and_shrink() {
         }
 
         let snapshot = catalog.snapshot().unwrap();
-        let folder = snapshot.lookup(INodeNo(1), b"folder").unwrap().unwrap().ino;
+        let folder = snapshot.lookup(Ino(1), b"folder").unwrap().unwrap().ino;
         let mut children = 0;
         let count = &mut |_: EntryId, _: &[u8], _: Node| {
             children += 1;

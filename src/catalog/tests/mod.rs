@@ -16,8 +16,8 @@ use super::store::TableId;
 use super::*;
 use crate::document::{Algorithm, Change, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
 use crate::platform::free_space::SpaceGuard;
+use crate::platform::ino::Ino;
 use crate::platform::inode_set::InodeSet;
-use fuser::INodeNo;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,7 +115,7 @@ pub(super) fn commit_spilling<'e>(catalog: &Catalog, entries: impl IntoIterator<
 /// One name of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TreeEntry {
-    pub parent: INodeNo,
+    pub parent: Ino,
     pub id: EntryId,
     pub node: Node,
     pub resource: Option<Resource>,
@@ -125,7 +125,7 @@ pub(super) struct TreeEntry {
 pub(super) fn tree(catalog: &Catalog) -> BTreeMap<String, TreeEntry> {
     let snapshot = catalog.snapshot().unwrap();
     let mut tree = BTreeMap::new();
-    let mut folders = vec![(INodeNo(1), String::new())];
+    let mut folders = vec![(Ino(1), String::new())];
     while let Some((parent, prefix)) = folders.pop() {
         catalog.kernel_looks_into(parent);
         let mut last = EntryId(0);

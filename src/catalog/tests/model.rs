@@ -101,7 +101,7 @@ fn mutate(random: &mut XorshiftStar, published: &mut BTreeMap<Uri, Entry>) {
 pub(super) fn check_step(
     before: &BTreeMap<String, TreeEntry>,
     after: &BTreeMap<String, TreeEntry>,
-    ever: &HashSet<INodeNo>,
+    ever: &HashSet<Ino>,
     committed: &Committed,
     same_version: impl Fn(&Resource, &Resource) -> bool,
 ) {
@@ -180,8 +180,8 @@ fn random_histories_agree_with_the_model() {
         let mut random = XorshiftStar(seed);
         let mut published = BTreeMap::new();
         let mut before = BTreeMap::new();
-        let mut ever = HashSet::from([INodeNo(1)]);
-        let mut orphans: BTreeMap<INodeNo, TreeEntry> = BTreeMap::new();
+        let mut ever = HashSet::from([Ino(1)]);
+        let mut orphans: BTreeMap<Ino, TreeEntry> = BTreeMap::new();
         for step in 0..30 {
             let revision = catalog.revision().unwrap();
             mutate(&mut random, &mut published);
@@ -228,7 +228,7 @@ fn random_histories_agree_with_the_model() {
                 }
             }
             let snapshot = catalog.snapshot().unwrap();
-            assert_eq!(snapshot.orphans(INodeNo(0), usize::MAX).unwrap(), orphans.keys().copied().collect::<Vec<_>>());
+            assert_eq!(snapshot.orphans(Ino(0), usize::MAX).unwrap(), orphans.keys().copied().collect::<Vec<_>>());
             for (ino, old) in &orphans {
                 let node = snapshot.attributes(*ino).unwrap().unwrap();
                 assert_eq!(Node { ctime: old.node.ctime, ..node }, old.node);

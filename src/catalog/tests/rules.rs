@@ -26,7 +26,7 @@ fn a_new_catalog_has_no_revision_and_no_names() {
     let (_folder, catalog) = catalog();
 
     assert_eq!(catalog.revision().unwrap(), None);
-    assert_eq!(catalog.snapshot().unwrap().attributes(INodeNo(1)).unwrap(), None);
+    assert_eq!(catalog.snapshot().unwrap().attributes(Ino(1)).unwrap(), None);
     assert_eq!(paths(&catalog), [""; 0]);
 }
 
@@ -38,7 +38,7 @@ fn an_empty_first_baseline_makes_the_root() {
 
     assert_eq!((committed.revision, committed.created), (1, 0));
     let snapshot = catalog.snapshot().unwrap();
-    let root = snapshot.attributes(INodeNo(1)).unwrap().unwrap();
+    let root = snapshot.attributes(Ino(1)).unwrap().unwrap();
     assert_eq!(root.kind, Kind::Folder);
     assert_eq!(snapshot.inode(root.ino).unwrap(), Some(Inode { node: root, name: None, former: None }));
     assert_eq!(snapshot.path(root.ino).unwrap().as_deref(), Some(""));
@@ -225,8 +225,8 @@ fn a_shared_digest_keeps_the_inode_and_new_metadata_is_told() {
     assert_eq!(
         updated.invalidations,
         [
-            Invalidation::Name { parent: INodeNo(1), name: (*b"a").into(), orphan: Some(second.ino) },
-            Invalidation::Folder(INodeNo(1))
+            Invalidation::Name { parent: Ino(1), name: (*b"a").into(), orphan: Some(second.ino) },
+            Invalidation::Folder(Ino(1))
         ]
     );
 }
@@ -299,7 +299,7 @@ fn a_deletion_takes_all_beneath_and_names_return_new() {
     assert_eq!((committed.deleted, paths(&catalog)), (2, vec!["e".to_string()]));
     let snapshot = catalog.snapshot().unwrap();
     assert_eq!(snapshot.lookup(before["a"].node.ino, b"b").unwrap(), None);
-    assert_eq!(snapshot.orphans(INodeNo(0), usize::MAX).unwrap().len(), 4);
+    assert_eq!(snapshot.orphans(Ino(0), usize::MAX).unwrap().len(), 4);
     drop(snapshot);
     commit(&catalog, &all);
     assert!(tree(&catalog)["a"].id > before.values().map(|name| name.id).max().unwrap());
@@ -314,7 +314,7 @@ fn many_changes_become_one_invalidation_with_the_folders() {
     let entries: Vec<_> = (0..20_001).map(|index| entry(&format!("http://h/f/{index}"))).collect();
     let committed = commit(&catalog, &entries);
 
-    assert_eq!(committed.invalidations, [Invalidation::Everything([INodeNo(1), folder].into_iter().collect())]);
+    assert_eq!(committed.invalidations, [Invalidation::Everything([Ino(1), folder].into_iter().collect())]);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn renewing_gives_a_new_inode_for_the_same_resource() {
         told,
         [
             Invalidation::Name { parent: folder.node.ino, name: (*b"b").into(), orphan: Some(old.node.ino) },
-            Invalidation::Folder(INodeNo(1)),
+            Invalidation::Folder(Ino(1)),
             Invalidation::Folder(folder.node.ino)
         ]
     );
@@ -355,10 +355,10 @@ fn an_orphan_goes_when_it_is_dropped_and_at_the_next_opening() {
 
     catalog.drop_orphans(&inodes[..1]).unwrap();
 
-    assert_eq!(catalog.snapshot().unwrap().orphans(INodeNo(0), usize::MAX).unwrap(), [inodes[1]]);
+    assert_eq!(catalog.snapshot().unwrap().orphans(Ino(0), usize::MAX).unwrap(), [inodes[1]]);
     assert_eq!(catalog.snapshot().unwrap().attributes(inodes[0]).unwrap(), None);
     drop(catalog);
-    assert_eq!(open(folder.path()).snapshot().unwrap().orphans(INodeNo(0), usize::MAX).unwrap(), []);
+    assert_eq!(open(folder.path()).snapshot().unwrap().orphans(Ino(0), usize::MAX).unwrap(), []);
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn dropping_an_orphan_never_waits_for_a_commit() {
     let (_folder, catalog) = catalog();
     commit(&catalog, &[entry("http://h/a"), entry("http://h/b")]);
     commit(&catalog, [&entry("http://h/b")]);
-    let orphans = |catalog: &Catalog| catalog.snapshot().unwrap().orphans(INodeNo(0), usize::MAX).unwrap();
+    let orphans = |catalog: &Catalog| catalog.snapshot().unwrap().orphans(Ino(0), usize::MAX).unwrap();
     let [orphan] = orphans(&catalog)[..] else { panic!("one name went") };
 
     let running = catalog.writer.lock().unwrap();
@@ -471,7 +471,7 @@ fn lookups_go_on_while_a_commit_is_written() {
 
     let writing = store.env.write_txn().unwrap();
 
-    assert!(catalog.snapshot().unwrap().lookup(INodeNo(1), b"a").unwrap().is_some());
+    assert!(catalog.snapshot().unwrap().lookup(Ino(1), b"a").unwrap().is_some());
     drop(writing);
 }
 
@@ -499,7 +499,7 @@ fn a_compacted_store_is_smaller_and_the_same() {
     let entries: Vec<_> = (0..3000).map(|index| entry(&format!("http://h/{}/{index}", index % 7))).collect();
     commit(&catalog, &entries);
     commit(&catalog, &entries[..100]);
-    let inodes = catalog.snapshot().unwrap().orphans(INodeNo(0), usize::MAX).unwrap();
+    let inodes = catalog.snapshot().unwrap().orphans(Ino(0), usize::MAX).unwrap();
     catalog.drop_orphans(&inodes).unwrap();
     let (before, held) = (tree(&catalog), catalog.snapshot().unwrap());
     let size = || catalog.store().env.real_disk_size().unwrap();

@@ -163,7 +163,7 @@ fn orphans_of_rebuilds_are_read_until_they_are_dropped() {
     tree(&catalog);
     commit(&catalog, &edition(3));
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (true, closed.resource.clone())));
-    assert_eq!(catalog.snapshot().unwrap().orphans(INodeNo(0), 1000).unwrap().len(), 120);
+    assert_eq!(catalog.snapshot().unwrap().orphans(Ino(0), 1000).unwrap().len(), 120);
     catalog.drop_orphans(&[closed.node.ino]).unwrap();
 
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (false, None)));
@@ -224,7 +224,7 @@ fn a_rebuild_keeps_what_is_no_part_of_the_tree() {
     list(&catalog, &[(ONE, Some(10), &listed), (OTHER, Some(10), others)], &[], Held::Nothing);
     let changed = measured("http://h/stays", 7);
     apply(&catalog, &[statement(ONE, Change::Updated, 90, &changed)]);
-    let orphans = catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap();
+    let orphans = catalog.snapshot().unwrap().orphans(Ino(0), 10).unwrap();
     assert_eq!(orphans.len(), 1);
     catalog.write_in_place(0);
     let store = catalog.store();

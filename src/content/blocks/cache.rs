@@ -4,9 +4,9 @@
 
 use super::memory::read_blocks;
 use crate::content::fixity::BLOCK;
+use crate::platform::ino::Ino;
 use crate::platform::memory_budget::Budget;
 use bytes::Bytes;
-use fuser::INodeNo;
 use lru::LruCache;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ pub(in crate::content) enum Holder {
 /// A block: the bytes from `first` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::content) struct CachedBlock {
-    pub(in crate::content) ino: INodeNo,
+    pub(in crate::content) ino: Ino,
     pub(in crate::content) holder: Holder,
     pub(in crate::content) first: u64,
 }
@@ -73,7 +73,7 @@ impl BlockCache {
     }
 
     /// Removes all of an inode; how many bytes.
-    pub(in crate::content) fn remove_all(&self, ino: INodeNo) -> u64 {
+    pub(in crate::content) fn remove_all(&self, ino: Ino) -> u64 {
         self.change(|blocks| {
             let keys: Vec<CachedBlock> =
                 blocks.by_key.iter().map(|(key, _)| *key).filter(|key| key.ino == ino).collect();
@@ -103,13 +103,13 @@ impl BlockCache {
     }
 
     /// Whether all blocks of a verified object of `length` bytes are here.
-    pub(in crate::content) fn holds(&self, ino: INodeNo, length: u64) -> bool {
+    pub(in crate::content) fn holds(&self, ino: Ino, length: u64) -> bool {
         let mut firsts = (0..length).step_by(BLOCK as usize);
         firsts.all(|first| self.peek(&CachedBlock { ino, holder: Holder::Verified, first }).is_some())
     }
 
     /// These bytes out of whole blocks; `None` unless all of them are here.
-    pub(in crate::content) fn read(&self, ino: INodeNo, holder: Holder, range: &Range<u64>) -> Option<Bytes> {
+    pub(in crate::content) fn read(&self, ino: Ino, holder: Holder, range: &Range<u64>) -> Option<Bytes> {
         read_blocks(range, |first| self.get(&CachedBlock { ino, holder, first }))
     }
 
@@ -176,7 +176,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn whole(ino: u64) -> CachedBlock {
-        CachedBlock { ino: INodeNo(ino), holder: Holder::Verified, first: 0 }
+        CachedBlock { ino: Ino(ino), holder: Holder::Verified, first: 0 }
     }
 
     fn mib(number: u8) -> Bytes {
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(held(&cache), [1, 3, 4]);
         assert!(!cache.keep(whole(5), vec![0; 3 * MIB].into()), "it alone is too much");
         assert_eq!(held(&cache), [1, 3, 4]);
-        assert_eq!((cache.remove_all(INodeNo(3)), cache.remove_all(INodeNo(3))), ((MIB - OVERHEAD) as u64, 0));
+        assert_eq!((cache.remove_all(Ino(3)), cache.remove_all(Ino(3))), ((MIB - OVERHEAD) as u64, 0));
         cache.keep(whole(1), mib(9));
         assert_eq!((held(&cache), cache.lock().bytes), (vec![1, 4], 2 * MIB));
     }
@@ -249,11 +249,11 @@ mod tests {
         for (ino, holder) in
             [(1, Holder::Verified), (1, Holder::Attempt(6)), (1, Holder::Attempt(7)), (2, Holder::Verified)]
         {
-            cache.keep(CachedBlock { ino: INodeNo(ino), holder, first: 0 }, mib(1));
+            cache.keep(CachedBlock { ino: Ino(ino), holder, first: 0 }, mib(1));
         }
 
-        assert_eq!(cache.remove_all(INodeNo(1)), 3 * (MIB - OVERHEAD) as u64);
-        assert_eq!((cache.remove_all(INodeNo(1)), held(&cache)), (0, vec![2]));
+        assert_eq!(cache.remove_all(Ino(1)), 3 * (MIB - OVERHEAD) as u64);
+        assert_eq!((cache.remove_all(Ino(1)), held(&cache)), (0, vec![2]));
     }
 
     #[test]
@@ -274,17 +274,17 @@ mod tests {
             assert!(cache.keep(key, Bytes::copy_from_slice(block)));
         }
 
-        let read = |range: Range<u64>| cache.read(INodeNo(7), Holder::Verified, &range);
+        let read = |range: Range<u64>| cache.read(Ino(7), Holder::Verified, &range);
         for range in [BLOCK..length, length - 5..length, 3 * BLOCK - 1..3 * BLOCK + 1, length..length] {
             assert_eq!(read(range.clone()).unwrap(), all[range.start as usize..range.end as usize]);
         }
         assert!(read(BLOCK - 1..length).is_none());
         assert!(read(length - 1..length + 1).is_none());
-        assert!(cache.read(INodeNo(7), Holder::Attempt(1), &(2 * BLOCK..length)).is_none());
-        assert!(cache.read(INodeNo(8), Holder::Verified, &(2 * BLOCK..length)).is_none());
+        assert!(cache.read(Ino(7), Holder::Attempt(1), &(2 * BLOCK..length)).is_none());
+        assert!(cache.read(Ino(8), Holder::Verified, &(2 * BLOCK..length)).is_none());
 
-        assert!(!cache.holds(INodeNo(7), length));
+        assert!(!cache.holds(Ino(7), length));
         assert!(cache.keep(whole(7), Bytes::copy_from_slice(&all[..BLOCK as usize])));
-        assert!(cache.holds(INodeNo(7), length) && !cache.holds(INodeNo(7), 6 * BLOCK + 1));
+        assert!(cache.holds(Ino(7), length) && !cache.holds(Ino(7), 6 * BLOCK + 1));
     }
 }

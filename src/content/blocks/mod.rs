@@ -8,9 +8,9 @@ pub(super) mod memory;
 
 use super::fixity::BLOCK;
 use super::store::{EvictionPolicy, Object, ObjectKey, Partial, StoreError};
+use crate::platform::ino::Ino;
 use bytes::Bytes;
 use cache::{BlockCache, CachedBlock, Holder};
-use fuser::INodeNo;
 use memory::Window;
 use std::collections::VecDeque;
 use std::io;
@@ -34,7 +34,7 @@ pub(super) struct BlockMap {
     backing: Backing,
     /// Of blocks that the backing does not take.
     cache: Arc<BlockCache>,
-    ino: INodeNo,
+    ino: Ino,
     attempt: u64,
     /// The latest blocks for which the memory budget had nothing: their readers get them all the same.
     unreserved: Mutex<VecDeque<(u64, Bytes)>>,
@@ -47,16 +47,16 @@ enum Backing {
 
 impl BlockMap {
     /// Blocks in a file of the cache folder.
-    pub(super) fn on_disk(partial: Arc<Partial>, cache: &Arc<BlockCache>, (ino, attempt): (INodeNo, u64)) -> BlockMap {
+    pub(super) fn on_disk(partial: Arc<Partial>, cache: &Arc<BlockCache>, (ino, attempt): (Ino, u64)) -> BlockMap {
         BlockMap::of(Backing::Disk(partial), cache, (ino, attempt))
     }
 
     /// Blocks in memory, which the caller has reserved.
-    pub(super) fn in_memory(window: Window, cache: &Arc<BlockCache>, (ino, attempt): (INodeNo, u64)) -> BlockMap {
+    pub(super) fn in_memory(window: Window, cache: &Arc<BlockCache>, (ino, attempt): (Ino, u64)) -> BlockMap {
         BlockMap::of(Backing::Memory(Mutex::new(window)), cache, (ino, attempt))
     }
 
-    fn of(backing: Backing, cache: &Arc<BlockCache>, (ino, attempt): (INodeNo, u64)) -> BlockMap {
+    fn of(backing: Backing, cache: &Arc<BlockCache>, (ino, attempt): (Ino, u64)) -> BlockMap {
         BlockMap { backing, cache: Arc::clone(cache), ino, attempt, unreserved: Mutex::default() }
     }
 

@@ -12,8 +12,8 @@ use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, FetchSpec, Verified};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
+use crate::platform::ino::Ino;
 use bytes::Bytes;
-use fuser::INodeNo;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -130,7 +130,7 @@ impl Content {
 
     /// Remembers what was handed out of a download that ends without verdict. What was proved before stays so.
     /// `is_of_version`: nothing says that its version is another than published.
-    fn remember_unjudged(&self, ino: INodeNo, download: &Download, is_of_version: bool) {
+    fn remember_unjudged(&self, ino: Ino, download: &Download, is_of_version: bool) {
         if has_served(download) {
             let before = self.served.get(ino).unwrap_or_default();
             let (blocks, version) = download.state().trust.record();
@@ -171,7 +171,7 @@ impl Content {
     }
 
     /// Remembers what was handed out. Of inodes that are forgotten for it the kernel's pages go.
-    fn remember_served(&self, ino: INodeNo, served: Served) {
+    fn remember_served(&self, ino: Ino, served: Served) {
         for ino in self.served.keep(ino, served) {
             tracing::debug!(ino = ino.0, "what was read of it without a verdict is forgotten");
             self.send_event(Event::Recheck(ino, 0..u64::MAX));
@@ -179,7 +179,7 @@ impl Content {
     }
 
     /// From now on every reader of `ino` fails. The caller sends the event.
-    fn condemn(&self, ino: INodeNo) {
+    fn condemn(&self, ino: Ino) {
         // Before a reader can find it poisoned, and send the event again.
         self.served.remind(ino);
         self.metadata.update(ino, |observation| {
@@ -189,7 +189,7 @@ impl Content {
     }
 
     /// Ends a download and takes it out of the table at once: a later reader finds the object or starts another.
-    pub(super) fn end(&self, ino: INodeNo, download: &Download, outcome: Outcome) {
+    pub(super) fn end(&self, ino: Ino, download: &Download, outcome: Outcome) {
         // What is kept for a later download is written down here, without the lock.
         download.close();
         self.table.end(ino, download, outcome);

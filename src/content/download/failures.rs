@@ -5,9 +5,9 @@
 use crate::content::ContentError;
 use crate::content::fixity::{BLOCK, WHOLE_LIMIT};
 use crate::document::Uri;
+use crate::platform::ino::Ino;
 use crate::platform::penalty_box::PenaltyBox;
 use crate::source::zip::PackageError;
-use fuser::INodeNo;
 use std::ops::{Range, RangeInclusive};
 use std::time::{Duration, Instant};
 
@@ -75,11 +75,11 @@ impl PackageFault {
 #[derive(Default)]
 pub(in crate::content) struct Failures {
     /// By inode and number of the block.
-    reads: PenaltyBox<(INodeNo, u64), ContentError>,
+    reads: PenaltyBox<(Ino, u64), ContentError>,
     /// Inodes without a size that can be learnt, or with wrong bytes at every location.
-    inodes: PenaltyBox<INodeNo, ContentError>,
+    inodes: PenaltyBox<Ino, ContentError>,
     /// Inodes that nothing is asked ahead of, for they failed in any way. Their readers ask.
-    ahead: PenaltyBox<INodeNo>,
+    ahead: PenaltyBox<Ino>,
     /// Hosts that are asked last, by their `HOST[:PORT]`.
     pub(in crate::content) hosts: PenaltyBox<Box<str>>,
     /// Resources of which wrong bytes were handed out before the verdict, under any inode: the next ones wait for theirs.
@@ -89,7 +89,7 @@ pub(in crate::content) struct Failures {
     /// Packages, by what is remembered of them.
     pub(super) packages: PenaltyBox<(Uri, PackageFault)>,
     /// Inodes that were revalidated lately, with any outcome.
-    pub(super) revalidated: PenaltyBox<INodeNo>,
+    pub(super) revalidated: PenaltyBox<Ino>,
 }
 
 fn blocks(offset: u64, length: u32) -> Range<u64> {
@@ -98,37 +98,37 @@ fn blocks(offset: u64, length: u32) -> Range<u64> {
 
 impl Failures {
     /// The failure of an earlier read of any of these bytes.
-    pub(super) fn read(&self, ino: INodeNo, offset: u64, length: u32, now: Instant) -> Option<ContentError> {
+    pub(super) fn read(&self, ino: Ino, offset: u64, length: u32, now: Instant) -> Option<ContentError> {
         blocks(offset, length).find_map(|block| self.reads.cause(&(ino, block), now).cloned())
     }
 
     /// A read of these bytes failed.
-    pub(super) fn read_failed(&mut self, ino: INodeNo, offset: u64, length: u32, error: &ContentError, now: Instant) {
+    pub(super) fn read_failed(&mut self, ino: Ino, offset: u64, length: u32, error: &ContentError, now: Instant) {
         blocks(offset, length).for_each(|block| self.reads.punish((ino, block), READ, error.clone(), now));
     }
 
     /// The inode failed as a whole.
-    pub(super) fn inode_failed(&mut self, ino: INodeNo, error: &ContentError, now: Instant) {
+    pub(super) fn inode_failed(&mut self, ino: Ino, error: &ContentError, now: Instant) {
         self.inodes.punish_longer(ino, INODE, error.clone(), now);
     }
 
     /// The failure of the inode as a whole.
-    pub(super) fn inode(&self, ino: INodeNo, now: Instant) -> Option<ContentError> {
+    pub(super) fn inode(&self, ino: Ino, now: Instant) -> Option<ContentError> {
         self.inodes.cause(&ino, now).cloned()
     }
 
     /// A request for the inode failed, which says nothing to its next reader.
-    pub(super) fn request_failed(&mut self, ino: INodeNo, now: Instant) {
+    pub(super) fn request_failed(&mut self, ino: Ino, now: Instant) {
         self.ahead.punish_longer(ino, INODE, (), now);
     }
 
     /// Whether the inode has failed lately, so that nothing is asked ahead of its readers.
-    pub(super) fn has_failed(&self, ino: INodeNo, now: Instant) -> bool {
+    pub(super) fn has_failed(&self, ino: Ino, now: Instant) -> bool {
         self.inodes.is_punished(&ino, now) || self.ahead.is_punished(&ino, now)
     }
 
     /// An answer came for the inode.
-    pub(super) fn inode_answered(&mut self, ino: INodeNo) {
+    pub(super) fn inode_answered(&mut self, ino: Ino) {
         self.inodes.forgive(&ino);
         self.ahead.forgive(&ino);
     }
@@ -156,7 +156,7 @@ impl Failures {
     }
 
     /// The inode is whole, and the resource behind it right.
-    pub(super) fn landed(&mut self, ino: INodeNo, uri: &Uri) {
+    pub(super) fn landed(&mut self, ino: Ino, uri: &Uri) {
         self.inode_answered(ino);
         self.doubted.forgive(uri);
     }
@@ -173,7 +173,7 @@ impl Failures {
 mod tests {
     use super::*;
 
-    const INO: INodeNo = INodeNo(7);
+    const INO: Ino = Ino(7);
 
     fn uri() -> Uri {
         Uri::parse("http://example.org/a").unwrap()
@@ -191,7 +191,7 @@ mod tests {
         assert!(failures.read(INO, BLOCK + 4096, 4096, now).is_some(), "the kernel repeats it page by page");
         assert!(failures.read(INO, 0, BLOCK as u32, now).is_none());
         assert!(failures.read(INO, 2 * BLOCK, 1, now).is_none());
-        assert!(failures.read(INodeNo(8), BLOCK, 1, now).is_none());
+        assert!(failures.read(Ino(8), BLOCK, 1, now).is_none());
         assert!(failures.read(INO, BLOCK, 1, now + READ).is_none());
     }
 
@@ -254,7 +254,7 @@ mod tests {
         assert!(failures.read(INO, 0, 1, now).is_none() && !failures.has_failed(INO, now));
         assert!(failures.doubted.is_punished(&uri(), now));
 
-        failures.landed(INodeNo(8), &uri());
+        failures.landed(Ino(8), &uri());
         assert!(!failures.doubted.is_punished(&uri(), now));
     }
 }

@@ -8,8 +8,8 @@ use crate::content::blocks::memory::Window;
 use crate::content::blocks::{BlockMap, Sink};
 use crate::content::store::{EvictionPolicy, Moment, ObjectKey, StoreError};
 use crate::content::{Content, ContentError, Fixity};
+use crate::platform::ino::Ino;
 use crate::source::http::{KnownPause, Priority, Requester};
-use fuser::INodeNo;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
@@ -196,7 +196,7 @@ impl Download {
         &self,
         content: &Content,
         key: &ObjectKey,
-        ino: INodeNo,
+        ino: Ino,
         attempt: u64,
     ) -> Result<Arc<BlockMap>, StoreError> {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,7 +228,7 @@ impl Download {
     }
 
     /// The block map of an attempt for extents where none can be opened: blocks that memory has room for.
-    pub(super) fn map_without_room(&self, content: &Content, ino: INodeNo, attempt: u64) -> Option<Arc<BlockMap>> {
+    pub(super) fn map_without_room(&self, content: &Content, ino: Ino, attempt: u64) -> Option<Arc<BlockMap>> {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         if state.is_over(attempt) {

@@ -55,11 +55,11 @@ use super::fixity::BLOCK;
 use super::store::{Object, ObjectKey};
 use super::trust::{PriorServes, Trust};
 use super::{Content, ContentError, Event, FetchSpec, Verified};
+use crate::platform::ino::Ino;
 use crate::source::http::Requester;
 use bytes::Bytes;
 use completion::run_download;
 use extents::Bounds;
-use fuser::INodeNo;
 use in_flight::{Joining, Waiting};
 use outcome::Outcome;
 use promise::strong;
@@ -197,8 +197,8 @@ impl Content {
     }
 
     /// Each download under way: its version, its bytes that are here without a gap, and its length, where that is known.
-    pub fn downloads(&self) -> Vec<(INodeNo, u64, Option<u64>)> {
-        let part = |(ino, download): (INodeNo, Arc<Download>)| {
+    pub fn downloads(&self) -> Vec<(Ino, u64, Option<u64>)> {
+        let part = |(ino, download): (Ino, Arc<Download>)| {
             let state = download.state();
             (ino, state.frontier(), state.length())
         };
@@ -339,34 +339,34 @@ impl Content {
     }
 
     /// The object that is known to be this inode's, if it is in the cache folder.
-    pub(super) fn find_local(&self, ino: INodeNo) -> Option<Arc<Object>> {
+    pub(super) fn find_local(&self, ino: Ino) -> Option<Arc<Object>> {
         self.local(ino, |key| self.store.get(key))
     }
 
     /// The same without waiting for the disk: an error where it has to be waited for.
-    pub(super) fn find_in_memory(&self, ino: INodeNo) -> io::Result<Option<Arc<Object>>> {
+    pub(super) fn find_in_memory(&self, ino: Ino) -> io::Result<Option<Arc<Object>>> {
         let Some((key, size)) = self.local_key(ino) else { return Ok(None) };
         Ok(self.store.get_in_memory(&key)?.filter(|object| object.length() == size))
     }
 
     /// The same, not counted as a use.
-    pub(super) fn peek_local(&self, ino: INodeNo) -> Option<Arc<Object>> {
+    pub(super) fn peek_local(&self, ino: Ino) -> Option<Arc<Object>> {
         self.local(ino, |key| self.store.peek(key))
     }
 
-    fn local(&self, ino: INodeNo, find: impl Fn(&ObjectKey) -> Option<Arc<Object>>) -> Option<Arc<Object>> {
+    fn local(&self, ino: Ino, find: impl Fn(&ObjectKey) -> Option<Arc<Object>>) -> Option<Arc<Object>> {
         let (key, size) = self.local_key(ino)?;
         find(&key).filter(|object| object.length() == size)
     }
 
     /// The object that is known to be this inode's, and its bytes.
-    fn local_key(&self, ino: INodeNo) -> Option<(ObjectKey, u64)> {
+    fn local_key(&self, ino: Ino) -> Option<(ObjectKey, u64)> {
         let observation = self.metadata.get(ino).filter(|observation| observation.verified != Verified::Failed)?;
         observation.object.zip(observation.size)
     }
 
     /// Bytes of a verified object that the cache folder had no room for, where they are in the block cache.
-    pub(super) fn verified_blocks(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
+    pub(super) fn verified_blocks(&self, ino: Ino, offset: u64, length: u32) -> Option<Bytes> {
         self.block_cache.peek(&CachedBlock { ino, holder: Holder::Verified, first: offset - offset % BLOCK })?;
         let known = self.metadata.get(ino).filter(|known| known.verified != Verified::Failed)?;
         let end = offset.saturating_add(u64::from(length)).min(known.size?);
@@ -374,14 +374,14 @@ impl Content {
     }
 
     /// Whether all bytes of it are in the block cache, for the cache folder had no room.
-    pub(super) fn is_in_memory(&self, ino: INodeNo) -> bool {
+    pub(super) fn is_in_memory(&self, ino: Ino) -> bool {
         let known = self.metadata.get(ino).filter(|known| known.verified != Verified::Failed);
         let size = known.and_then(|known| known.size).filter(|size| *size > 0);
         size.is_some_and(|size| self.block_cache.holds(ino, size))
     }
 
     /// Whether bytes handed out of this inode turned out wrong.
-    pub(super) fn is_poisoned(&self, ino: INodeNo) -> bool {
+    pub(super) fn is_poisoned(&self, ino: Ino) -> bool {
         self.metadata.get(ino).is_some_and(|observation| observation.verified == Verified::Failed)
     }
 
@@ -441,7 +441,7 @@ impl Content {
     /// The bytes `(offset, length)` out of blocks that are here, recorded as handed out; `None`: they must not be, before the verdict.
     async fn hand_out(
         &self,
-        ino: INodeNo,
+        ino: Ino,
         download: &Download,
         here: Here,
         (offset, length): (u64, u32),

@@ -319,8 +319,8 @@ pub(super) fn is_absent(error: &ContentError) -> bool {
 mod tests {
     use super::*;
     use crate::document::Timestamp;
+    use crate::platform::ino::Ino;
     use crate::source::http::HttpError;
-    use fuser::INodeNo;
     use std::sync::Arc;
 
     fn uri(name: &str) -> Uri {
@@ -329,7 +329,7 @@ mod tests {
 
     fn spec(mirrors: &[(u32, &str)]) -> FetchSpec {
         let mirrors = mirrors.iter().map(|(priority, name)| (*priority, uri(name))).collect();
-        FetchSpec { mirrors, ..FetchSpec::new(INodeNo(2), uri("loc")) }
+        FetchSpec { mirrors, ..FetchSpec::new(Ino(2), uri("loc")) }
     }
 
     fn cut(received: u64) -> Failure {

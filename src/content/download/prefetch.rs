@@ -6,8 +6,8 @@ use super::object::CachedObject;
 use crate::content::metadata::Observation;
 use crate::content::store::Moment;
 use crate::content::{Content, ContentError, FetchSpec, Verified};
+use crate::platform::ino::Ino;
 use crate::source::http::Requester;
-use fuser::INodeNo;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,12 +48,12 @@ impl Content {
     }
 
     /// Whether the bytes of `ino` are on this machine or on their way, without opening a file.
-    pub fn is_here(&self, ino: INodeNo) -> bool {
+    pub fn is_here(&self, ino: Ino) -> bool {
         self.table.contains(ino) || self.is_whole(ino)
     }
 
     /// Whether all bytes of `ino` are on this machine, without opening a file.
-    pub fn is_whole(&self, ino: INodeNo) -> bool {
+    pub fn is_whole(&self, ino: Ino) -> bool {
         let is_kept = |observation: Observation| {
             observation.verified != Verified::Failed && observation.object.is_some_and(|key| self.store.has(&key))
         };
@@ -61,7 +61,7 @@ impl Content {
     }
 
     /// Bytes that are here of a download under way.
-    pub fn arrived(&self, ino: INodeNo) -> u64 {
+    pub fn arrived(&self, ino: Ino) -> u64 {
         self.table.get(ino).map_or(0, |download| download.state().frontier())
     }
 
@@ -119,7 +119,7 @@ impl Content {
 /// A prefetch that waits for a download.
 struct Waiting<'c> {
     content: &'c Arc<Content>,
-    ino: INodeNo,
+    ino: Ino,
     download: Arc<Download>,
 }
 

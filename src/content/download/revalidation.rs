@@ -6,9 +6,9 @@ use crate::content::freshness::{Answer, COMPARE_LIMIT, Finding, finding, remaini
 use crate::content::metadata::Observation;
 use crate::content::{Content, Event, FetchSpec, Verified};
 use crate::document::{ChangeFrequency, Digest, Timestamp};
+use crate::platform::ino::Ino;
 use crate::source::http::{Body, HttpError, Priority, Response, Status};
 use crate::source::over_bytes;
-use fuser::INodeNo;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(in crate::content) const QUESTIONS: usize = 64;
 impl Content {
     /// How long what is known here of an entry that shows no changes may be taken for current: its bytes, or its
     /// size alone; nothing where [`Content::revalidate`] is due, `None` where it never is.
-    pub fn current_for(&self, ino: INodeNo, changefreq: Option<ChangeFrequency>) -> Option<Duration> {
+    pub fn current_for(&self, ino: Ino, changefreq: Option<ChangeFrequency>) -> Option<Duration> {
         let interval = self.config.revalidate.interval(changefreq)?;
         Some(self.metadata.validated_at(ino).map_or(interval, |at| remaining(at, interval, Timestamp::now())))
     }

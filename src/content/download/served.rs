@@ -2,8 +2,8 @@
 
 use crate::content::fixity::{BlockDigests, WHOLE_LIMIT};
 use crate::content::trust::VersionId;
+use crate::platform::ino::Ino;
 use crate::platform::inode_set::InodeSet;
-use fuser::INodeNo;
 use lru::LruCache;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,7 +44,7 @@ fn sum(one: (usize, usize), other: (usize, usize)) -> (usize, usize) {
 ///
 /// Lock order: this first, then the blocks of an inode.
 pub(in crate::content) struct ServedBlocks {
-    by_inode: LruCache<INodeNo, Served>,
+    by_inode: LruCache<Ino, Served>,
 }
 
 impl Default for ServedBlocks {
@@ -54,28 +54,28 @@ impl Default for ServedBlocks {
 }
 
 impl ServedBlocks {
-    pub(super) fn get(&mut self, ino: INodeNo) -> Option<Served> {
+    pub(super) fn get(&mut self, ino: Ino) -> Option<Served> {
         self.by_inode.get(&ino).cloned()
     }
 
     /// Whether bytes of `ino` were handed out without a verdict.
-    pub(super) fn is_unjudged(&self, ino: INodeNo) -> bool {
+    pub(super) fn is_unjudged(&self, ino: Ino) -> bool {
         self.by_inode.peek(&ino).is_some_and(|served| !served.is_whole)
     }
 
     /// Later downloads of `ino` need not be compared with anything.
-    pub(in crate::content) fn remove(&mut self, ino: INodeNo) {
+    pub(in crate::content) fn remove(&mut self, ino: Ino) {
         self.by_inode.pop(&ino);
     }
 
     /// Remembers what was handed out of `ino`. Returns the inodes that are forgotten for it without a verdict: the kernel must not keep
     /// their pages, with which later ones are no longer compared.
     #[must_use]
-    pub(super) fn keep(&mut self, ino: INodeNo, served: Served) -> Vec<INodeNo> {
+    pub(super) fn keep(&mut self, ino: Ino, served: Served) -> Vec<Ino> {
         self.keep_within(ino, served, FILES, DIGESTS)
     }
 
-    fn keep_within(&mut self, ino: INodeNo, served: Served, files: usize, digests: usize) -> Vec<INodeNo> {
+    fn keep_within(&mut self, ino: Ino, served: Served, files: usize, digests: usize) -> Vec<Ino> {
         self.by_inode.put(ino, served);
         // Counted each time: what is remembered grows while a download is under way.
         let mut all = self.by_inode.iter().map(|(_, served)| served.held()).fold((0, 0), sum);
@@ -116,45 +116,45 @@ pub(in crate::content) struct ServedRecords {
 }
 
 impl ServedRecords {
-    pub(super) fn get(&self, ino: INodeNo) -> Option<Served> {
+    pub(super) fn get(&self, ino: Ino) -> Option<Served> {
         self.lock().get(ino)
     }
 
     /// See [`ServedBlocks::keep`].
     #[must_use]
-    pub(super) fn keep(&self, ino: INodeNo, served: Served) -> Vec<INodeNo> {
+    pub(super) fn keep(&self, ino: Ino, served: Served) -> Vec<Ino> {
         self.lock().keep(ino, served)
     }
 
     /// Whether bytes of `ino` went out without a verdict.
-    pub(super) fn is_unjudged(&self, ino: INodeNo) -> bool {
+    pub(super) fn is_unjudged(&self, ino: Ino) -> bool {
         self.lock().is_unjudged(ino)
     }
 
     /// Later downloads of `ino` need not be compared with any block.
-    pub(super) fn clear(&self, ino: INodeNo) {
+    pub(super) fn clear(&self, ino: Ino) {
         self.lock().remove(ino);
     }
 
     /// Bytes of a verified object of so many go out.
-    pub(in crate::content) fn note_verified(&self, ino: INodeNo, bytes: u64) {
+    pub(in crate::content) fn note_verified(&self, ino: Ino, bytes: u64) {
         if bytes > WHOLE_LIMIT {
             self.verified.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
         }
     }
 
     /// Whether bytes of a large verified object went out.
-    pub(super) fn has_verified(&self, ino: INodeNo) -> bool {
+    pub(super) fn has_verified(&self, ino: Ino) -> bool {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner).contains(ino)
     }
 
     /// The event of a poisoned inode is sent; false where it was.
-    pub(super) fn remind(&self, ino: INodeNo) -> bool {
+    pub(super) fn remind(&self, ino: Ino) -> bool {
         self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(ino)
     }
 
     /// Forgets what went out of an inode that will never be asked for again.
-    pub(in crate::content) fn forget(&self, ino: INodeNo) {
+    pub(in crate::content) fn forget(&self, ino: Ino) {
         self.clear(ino);
         self.verified.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
     }
@@ -178,15 +178,15 @@ mod tests {
     #[test]
     fn what_was_verified_is_forgotten_before_what_was_not() {
         let mut all = ServedBlocks::default();
-        let mut keep = |ino, served, inodes| all.keep_within(INodeNo(ino), served, FILES, inodes * (INODE + 5));
+        let mut keep = |ino, served, inodes| all.keep_within(Ino(ino), served, FILES, inodes * (INODE + 5));
         assert_eq!(keep(1, served(5, false), 3), []);
         assert_eq!(keep(2, served(5, true), 3), []);
         assert_eq!(keep(3, served(5, false), 3), []);
 
         assert_eq!(keep(4, served(5, false), 3), [], "the verified one may go");
-        assert_eq!(keep(5, served(5, false), 3), [INodeNo(1)], "then the least recent");
-        assert_eq!(keep(6, served(500, false), 3), [3, 4, 5, 6].map(INodeNo), "more than all together may have");
-        assert!(all.get(INodeNo(6)).is_none());
+        assert_eq!(keep(5, served(5, false), 3), [Ino(1)], "then the least recent");
+        assert_eq!(keep(6, served(500, false), 3), [3, 4, 5, 6].map(Ino), "more than all together may have");
+        assert!(all.get(Ino(6)).is_none());
     }
 
     /// A file manager samples a folder of videos: a few blocks of each.
@@ -194,9 +194,9 @@ mod tests {
     fn thousands_of_sampled_files_are_remembered() {
         let mut all = ServedBlocks::default();
         for ino in 1..=8000 {
-            assert_eq!(all.keep(INodeNo(ino), served(8, false)), []);
+            assert_eq!(all.keep(Ino(ino), served(8, false)), []);
         }
-        assert!(all.is_unjudged(INodeNo(1)));
+        assert!(all.is_unjudged(Ino(1)));
     }
 
     #[test]
@@ -207,8 +207,8 @@ mod tests {
             let mut long = BlockDigests::default();
             assert!((0..5000).all(|block| long.record(block, &[1], folder.path())));
             let served = Served { blocks: Arc::new(Mutex::new(long)), ..Served::default() };
-            let forgotten = all.keep_within(INodeNo(ino), served, 3, DIGESTS);
-            assert_eq!(forgotten, if ino < 4 { vec![] } else { vec![INodeNo(1)] });
+            let forgotten = all.keep_within(Ino(ino), served, 3, DIGESTS);
+            assert_eq!(forgotten, if ino < 4 { vec![] } else { vec![Ino(1)] });
         }
     }
 }

@@ -13,9 +13,9 @@ use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::metadata::Observation;
 use crate::content::{Content, ContentError, Event, FetchSpec};
 use crate::document::Timestamp;
+use crate::platform::ino::Ino;
 use crate::platform::single_flight::SingleFlight;
 use crate::source::http::{HttpError, KnownPause, Method, Priority, Requester, Response};
-use fuser::INodeNo;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The questions for sizes in flight. A reader that waits for an answer raises the priority of its requests, and sees their pauses. `None`: only the
 /// body answers.
 pub(in crate::content) type Questions =
-    SingleFlight<INodeNo, Result<Option<u64>, ContentError>, (Arc<watch::Sender<Option<Requester>>>, KnownPause)>;
+    SingleFlight<Ino, Result<Option<u64>, ContentError>, (Arc<watch::Sender<Option<Requester>>>, KnownPause)>;
 
 /// A question ahead that waited for one part in so many of its time counts as one that a reader waited for. A HEAD alone has more.
 const SILENT_PART: u32 = 4;
@@ -143,7 +143,7 @@ impl Content {
 
     /// A question ahead for the size of `ino` failed after `waited`. A reader would be refused as well, or would wait as long for the same
     /// silence. Any other failure is remembered for questions ahead alone.
-    fn question_failed(&self, ino: INodeNo, error: &ContentError, waited: Duration) {
+    fn question_failed(&self, ino: Ino, error: &ContentError, waited: Duration) {
         if error.is_unsent() {
             return;
         }
@@ -162,7 +162,7 @@ impl Content {
     }
 
     /// Whether a request for `ino` has failed lately: nothing is asked ahead of its readers.
-    pub fn has_failed(&self, ino: INodeNo) -> bool {
+    pub fn has_failed(&self, ino: Ino) -> bool {
         self.failures().has_failed(ino, Instant::now())
     }
 
@@ -212,7 +212,7 @@ impl Content {
     }
 
     /// Remembers a size, to which a download that began before it was known is held.
-    fn show_size(&self, ino: INodeNo, size: u64, learn: impl FnOnce(&mut Observation)) {
+    fn show_size(&self, ino: Ino, size: u64, learn: impl FnOnce(&mut Observation)) {
         self.metadata.update(ino, |observation| {
             observation.size = Some(size);
             learn(observation);

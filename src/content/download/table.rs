@@ -2,7 +2,7 @@
 
 use super::in_flight::{Download, Joining};
 use super::outcome::Outcome;
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Lock order: this before the lock of a download.
 #[derive(Default)]
 pub(in crate::content) struct DownloadTable {
-    by_inode: Mutex<HashMap<INodeNo, Arc<Download>>>,
+    by_inode: Mutex<HashMap<Ino, Arc<Download>>>,
 }
 
 impl DownloadTable {
-    pub(in crate::content) fn get(&self, ino: INodeNo) -> Option<Arc<Download>> {
+    pub(in crate::content) fn get(&self, ino: Ino) -> Option<Arc<Download>> {
         self.lock().get(&ino).cloned()
     }
 
-    pub(in crate::content) fn contains(&self, ino: INodeNo) -> bool {
+    pub(in crate::content) fn contains(&self, ino: Ino) -> bool {
         self.lock().contains_key(&ino)
     }
 
@@ -30,17 +30,12 @@ impl DownloadTable {
     }
 
     /// Each download with its inode.
-    pub(super) fn all(&self) -> Vec<(INodeNo, Arc<Download>)> {
+    pub(super) fn all(&self) -> Vec<(Ino, Arc<Download>)> {
         self.lock().iter().map(|(ino, download)| (*ino, Arc::clone(download))).collect()
     }
 
     /// Joins the download of an inode, or the new one that `make` returns; whether it is new.
-    pub(super) fn join(
-        &self,
-        ino: INodeNo,
-        joining: Joining,
-        make: impl FnOnce() -> Download,
-    ) -> (Arc<Download>, bool) {
+    pub(super) fn join(&self, ino: Ino, joining: Joining, make: impl FnOnce() -> Download) -> (Arc<Download>, bool) {
         let mut by_inode = self.lock();
         let (download, is_new) = match by_inode.entry(ino) {
             Entry::Occupied(entry) => (Arc::clone(entry.get()), false),
@@ -51,7 +46,7 @@ impl DownloadTable {
     }
 
     /// A prefetch waits no longer. A download for which nothing else waits leaves the table, and is cancelled.
-    pub(super) fn leave(&self, ino: INodeNo, download: &Arc<Download>) {
+    pub(super) fn leave(&self, ino: Ino, download: &Arc<Download>) {
         let mut by_inode = self.lock();
         if download.leave() && by_inode.get(&ino).is_some_and(|found| Arc::ptr_eq(found, download)) {
             by_inode.remove(&ino);
@@ -61,7 +56,7 @@ impl DownloadTable {
     }
 
     /// Takes a download out of the table and ends it, in one step: a later reader finds the object or begins another.
-    pub(super) fn end(&self, ino: INodeNo, download: &Download, outcome: Outcome) {
+    pub(super) fn end(&self, ino: Ino, download: &Download, outcome: Outcome) {
         let mut by_inode = self.lock();
         // One that was cancelled may have a successor there.
         if by_inode.get(&ino).is_some_and(|found| std::ptr::eq(&**found, download)) {
@@ -70,7 +65,7 @@ impl DownloadTable {
         download.publish(|state| state.end(outcome));
     }
 
-    pub(in crate::content) fn lock(&self) -> MutexGuard<'_, HashMap<INodeNo, Arc<Download>>> {
+    pub(in crate::content) fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Arc<Download>>> {
         self.by_inode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

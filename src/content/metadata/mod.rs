@@ -10,8 +10,8 @@
 use super::Verified;
 use super::store::{Environment, ObjectKey, each_value, make_folder};
 use crate::document::{Digest, Timestamp};
+use crate::platform::ino::Ino;
 use crate::platform::lmdb::Readers;
-use fuser::INodeNo;
 use heed::types::Bytes;
 use heed::{Database, Env, WithoutTls};
 use lru::LruCache;
@@ -157,23 +157,23 @@ impl LearntMetadata {
     }
 
     /// What is known of an inode; never waits for a commit.
-    pub fn get(&self, ino: INodeNo) -> Option<Observation> {
+    pub fn get(&self, ino: Ino) -> Option<Observation> {
         self.shared.get(ino, Observation::clone)
     }
 
     /// The size alone.
-    pub fn size(&self, ino: INodeNo) -> Option<u64> {
+    pub fn size(&self, ino: Ino) -> Option<u64> {
         self.shared.get(ino, Observation::brief)?.size
     }
 
     /// When the Source last confirmed its bytes.
-    pub fn validated_at(&self, ino: INodeNo) -> Option<Timestamp> {
+    pub fn validated_at(&self, ino: Ino) -> Option<Timestamp> {
         self.shared.get(ino, Observation::brief)?.validated_at
     }
 
     /// Changes what is known of an inode, from the default where nothing is; seen at once by [`LearntMetadata::get`], committed soon.
     /// `change` must be short and not call back.
-    pub fn update(&self, ino: INodeNo, change: impl FnOnce(&mut Observation)) {
+    pub fn update(&self, ino: Ino, change: impl FnOnce(&mut Observation)) {
         let _alone = lock(&self.shared.updates);
         let mut observation = self.get(ino).unwrap_or_default();
         let is_poisoned = observation.verified == Verified::Failed;
@@ -185,14 +185,14 @@ impl LearntMetadata {
     }
 
     /// Drops what is known of an inode, a poison included.
-    pub fn forget(&self, ino: INodeNo) {
+    pub fn forget(&self, ino: Ino) {
         let _alone = lock(&self.shared.updates);
         self.shared.put(ino.0, None);
     }
 
     /// Drops what is known of the inodes that `gone` picks out of those it is shown, some at a time; what is known of them has
     /// been committed before `gone` is asked. How many.
-    pub fn forget_gone<E>(&self, mut gone: impl FnMut(&[INodeNo]) -> Result<Vec<INodeNo>, E>) -> Result<u64, E> {
+    pub fn forget_gone<E>(&self, mut gone: impl FnMut(&[Ino]) -> Result<Vec<Ino>, E>) -> Result<u64, E> {
         let (mut after, mut forgotten) = (None, 0);
         loop {
             let known = self.shared.committed_after(after);
@@ -217,7 +217,7 @@ impl LearntMetadata {
 
     /// While this is held, updates and commits wait. What is known of `known` was committed.
     #[cfg(test)]
-    pub(super) fn locked(&self, known: &[INodeNo]) -> impl Sized {
+    pub(super) fn locked(&self, known: &[Ino]) -> impl Sized {
         while known.iter().any(|ino| self.shared.pending().fresh.contains_key(&ino.0)) {
             std::thread::sleep(COMMIT_AFTER / 50);
         }
@@ -264,7 +264,7 @@ impl Shared {
     }
 
     /// All that is known, or the first fields of it; `of` takes them from what is pending. What cannot be read is unknown.
-    fn get<T: DeserializeOwned>(&self, ino: INodeNo, of: fn(&Observation) -> T) -> Option<T> {
+    fn get<T: DeserializeOwned>(&self, ino: Ino, of: fn(&Observation) -> T) -> Option<T> {
         if let Some((_, latest)) = self.pending().fresh.get(&ino.0) {
             return latest.as_ref().map(of);
         }
@@ -292,14 +292,14 @@ impl Shared {
     }
 
     /// Some inodes behind `after` of which something is committed, ascending; none: there are no more.
-    fn committed_after(&self, after: Option<INodeNo>) -> Vec<INodeNo> {
-        let read = || -> heed::Result<Vec<INodeNo>> {
+    fn committed_after(&self, after: Option<Ino>) -> Vec<Ino> {
+        let read = || -> heed::Result<Vec<Ino>> {
             let txn = self.env.read_txn()?;
             let after = after.map(|after| after.0.to_be_bytes());
             let first = after.as_ref().map_or(Bound::Unbounded, |after| Bound::Excluded(&after[..]));
             let mut known = Vec::new();
             for record in self.database.range(&txn, &(first, Bound::Unbounded))?.take(COMMIT_AT) {
-                known.extend(record?.0.try_into().ok().map(u64::from_be_bytes).map(INodeNo));
+                known.extend(record?.0.try_into().ok().map(u64::from_be_bytes).map(Ino));
             }
             Ok(known)
         };

@@ -61,30 +61,30 @@ fn an_empty_file_without_digest_leaves_no_digest() {
 fn an_update_is_seen_at_once_and_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let learnt = LearntMetadata::open(folder.path(), false).unwrap();
-    assert_eq!(learnt.get(INodeNo(2)), None);
+    assert_eq!(learnt.get(Ino(2)), None);
     // More than one batch.
     for ino in 0..2500 {
-        learnt.update(INodeNo(ino), |o| o.size = Some(ino));
-        assert_eq!(learnt.get(INodeNo(ino)).unwrap().size, Some(ino));
-        assert_eq!(learnt.size(INodeNo(ino)), Some(ino));
+        learnt.update(Ino(ino), |o| o.size = Some(ino));
+        assert_eq!(learnt.get(Ino(ino)).unwrap().size, Some(ino));
+        assert_eq!(learnt.size(Ino(ino)), Some(ino));
     }
-    learnt.update(INodeNo(7), |o| *o = Observation { size: o.size, ..full() });
-    learnt.forget(INodeNo(8));
-    assert_eq!(learnt.get(INodeNo(8)), None);
+    learnt.update(Ino(7), |o| *o = Observation { size: o.size, ..full() });
+    learnt.forget(Ino(8));
+    assert_eq!(learnt.get(Ino(8)), None);
     drop(learnt);
 
     let learnt = LearntMetadata::open(folder.path(), false).unwrap();
-    assert_eq!(learnt.get(INodeNo(2499)).unwrap().size, Some(2499));
-    assert_eq!(learnt.get(INodeNo(7)), Some(Observation { size: Some(7), ..full() }));
-    assert_eq!(learnt.get(INodeNo(8)), None);
-    assert_eq!((learnt.size(INodeNo(2499)), learnt.size(INodeNo(8))), (Some(2499), None));
+    assert_eq!(learnt.get(Ino(2499)).unwrap().size, Some(2499));
+    assert_eq!(learnt.get(Ino(7)), Some(Observation { size: Some(7), ..full() }));
+    assert_eq!(learnt.get(Ino(8)), None);
+    assert_eq!((learnt.size(Ino(2499)), learnt.size(Ino(8))), (Some(2499), None));
 }
 
 #[test]
 fn gone_inodes_are_forgotten_and_the_rest_stays() {
     let folder = tempfile::tempdir().unwrap();
     let learnt = LearntMetadata::open(folder.path(), false).unwrap();
-    for ino in (1..=2500).map(INodeNo) {
+    for ino in (1..=2500).map(Ino) {
         learnt.update(ino, |o| o.size = Some(ino.0));
     }
     learnt.shared.commit();
@@ -96,7 +96,7 @@ fn gone_inodes_are_forgotten_and_the_rest_stays() {
     });
 
     assert_eq!((forgotten, seen, asked), (Ok(1250), 2500, 3));
-    assert_eq!((learnt.size(INodeNo(1)), learnt.size(INodeNo(2))), (Some(1), None));
+    assert_eq!((learnt.size(Ino(1)), learnt.size(Ino(2))), (Some(1), None));
     assert_eq!(learnt.forget_gone(|_| Err("unknown")), Err("unknown"));
 }
 
@@ -104,7 +104,7 @@ fn gone_inodes_are_forgotten_and_the_rest_stays() {
 fn an_empty_file_without_digest_is_known_until_the_unmount() {
     let folder = tempfile::tempdir().unwrap();
     let learnt = LearntMetadata::open(folder.path(), false).unwrap();
-    let (sent, proved) = (INodeNo(2), INodeNo(3));
+    let (sent, proved) = (Ino(2), Ino(3));
     learnt.update(sent, |o| o.etag = Some("\"e\"".into()));
     learnt.shared.commit();
     for verified in [Verified::NotYet, Verified::Transfer, Verified::Length] {
@@ -147,16 +147,16 @@ fn versions_for_patches_leave_no_record() {
 fn poison_stays_until_forgotten() {
     let folder = tempfile::tempdir().unwrap();
     let learnt = LearntMetadata::open(folder.path(), false).unwrap();
-    learnt.update(INodeNo(1), |o| o.verified = Verified::Failed);
+    learnt.update(Ino(1), |o| o.verified = Verified::Failed);
     learnt.close();
-    learnt.update(INodeNo(1), |o| o.verified = Verified::Length);
+    learnt.update(Ino(1), |o| o.verified = Verified::Length);
     drop(learnt);
 
     let learnt = LearntMetadata::open(folder.path(), false).unwrap();
-    assert_eq!(learnt.get(INodeNo(1)).unwrap().verified, Verified::Failed);
-    learnt.forget(INodeNo(1));
-    learnt.update(INodeNo(1), |o| o.verified = Verified::Length);
-    assert_eq!(learnt.get(INodeNo(1)).unwrap().verified, Verified::Length);
+    assert_eq!(learnt.get(Ino(1)).unwrap().verified, Verified::Failed);
+    learnt.forget(Ino(1));
+    learnt.update(Ino(1), |o| o.verified = Verified::Length);
+    assert_eq!(learnt.get(Ino(1)).unwrap().verified, Verified::Length);
 }
 
 #[test]
@@ -167,47 +167,47 @@ fn no_update_is_lost_between_threads_and_commits() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..250 {
-                    learnt.update(INodeNo(1), |o| o.size = Some(o.size.unwrap_or(0) + 1));
+                    learnt.update(Ino(1), |o| o.size = Some(o.size.unwrap_or(0) + 1));
                     learnt.shared.commit();
                 }
             });
         }
     });
-    assert_eq!(learnt.get(INodeNo(1)).unwrap().size, Some(1000));
+    assert_eq!(learnt.get(Ino(1)).unwrap().size, Some(1000));
 }
 
 #[test]
 fn a_damaged_environment_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let learnt = LearntMetadata::open(folder.path(), false).unwrap();
-    learnt.update(INodeNo(1), |o| o.size = Some(1));
+    learnt.update(Ino(1), |o| o.size = Some(1));
     drop(learnt);
     std::fs::write(folder.path().join("data.mdb"), vec![0xa5; 65536]).unwrap();
 
     let learnt = LearntMetadata::open(folder.path(), false).unwrap();
-    assert_eq!(learnt.get(INodeNo(1)), None);
-    learnt.update(INodeNo(1), |o| o.size = Some(2));
+    assert_eq!(learnt.get(Ino(1)), None);
+    learnt.update(Ino(1), |o| o.size = Some(2));
     drop(learnt);
-    assert_eq!(LearntMetadata::open(folder.path(), false).unwrap().get(INodeNo(1)).unwrap().size, Some(2));
+    assert_eq!(LearntMetadata::open(folder.path(), false).unwrap().get(Ino(1)).unwrap().size, Some(2));
 }
 
 #[test]
 fn a_reader_does_not_wait_for_updates_and_commits() {
     let folder = tempfile::tempdir().unwrap();
     let learnt = Arc::new(LearntMetadata::open(folder.path(), false).unwrap());
-    (1..100).for_each(|ino| learnt.update(INodeNo(ino), |o| o.size = Some(ino)));
-    let committed: Vec<INodeNo> = (1..100).map(INodeNo).collect();
+    (1..100).for_each(|ino| learnt.update(Ino(ino), |o| o.size = Some(ino)));
+    let committed: Vec<Ino> = (1..100).map(Ino).collect();
     drop(learnt.locked(&committed));
-    (100..200).for_each(|ino| learnt.update(INodeNo(ino), |o| o.size = Some(ino)));
-    learnt.update(INodeNo(7), |o| o.size = Some(77));
+    (100..200).for_each(|ino| learnt.update(Ino(ino), |o| o.size = Some(ino)));
+    learnt.update(Ino(7), |o| o.size = Some(77));
 
-    let held = learnt.locked(&[INodeNo(8)]);
+    let held = learnt.locked(&[Ino(8)]);
     let (found, is_found) = std::sync::mpsc::channel();
     let asked = Arc::clone(&learnt);
-    let of_8 = move || found.send((asked.size(INodeNo(8)), asked.get(INodeNo(8)).and_then(|o| o.size)));
+    let of_8 = move || found.send((asked.size(Ino(8)), asked.get(Ino(8)).and_then(|o| o.size)));
     std::thread::spawn(of_8);
     assert_eq!(is_found.recv_timeout(Duration::from_secs(20)), Ok((Some(8), Some(8))));
     drop(held);
 
-    assert_eq!(learnt.size(INodeNo(7)), Some(77), "what is not committed yet is seen");
+    assert_eq!(learnt.size(Ino(7)), Some(77), "what is not committed yet is seen");
 }

@@ -92,11 +92,11 @@ fn is_strong(algorithm: Algorithm) -> bool {
 mod tests {
     use super::*;
     use crate::document::{Timestamp, Uri};
-    use fuser::INodeNo;
+    use crate::platform::ino::Ino;
 
     fn spec() -> FetchSpec {
         let lastmod = Some(Timestamp { seconds: 100, nanos: 7 });
-        let spec = FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap());
+        let spec = FetchSpec::new(Ino(2), Uri::parse("http://example.org/a").unwrap());
         FetchSpec { lastmod, length: Some(5), ..spec }
     }
 

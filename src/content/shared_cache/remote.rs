@@ -219,9 +219,9 @@ mod tests {
     use super::*;
     use crate::content::FetchSpec;
     use crate::document::{Algorithm, Digest};
+    use crate::platform::ino::Ino;
     use crate::source::http::HttpConfig;
     use async_trait::async_trait;
-    use fuser::INodeNo;
     use object_store::{
         CopyOptions, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, PutMultipartOptions, PutOptions,
         PutPayload, PutResult, Result,
@@ -300,7 +300,7 @@ mod tests {
         let remote = Remote::new(Arc::clone(&folder) as Arc<dyn ObjectStore>, Path::default(), &client, &config);
         let spec = |number: u8| {
             let hashes = vec![Digest::new(Algorithm::Sha256, &[number; 32]).unwrap()];
-            FetchSpec { hashes, ..FetchSpec::new(INodeNo(2), Uri::parse("http://h/a").unwrap()) }
+            FetchSpec { hashes, ..FetchSpec::new(Ino(2), Uri::parse("http://h/a").unwrap()) }
         };
         let most = remote.looks[0].available_permits();
         let mut bodies = Vec::new();

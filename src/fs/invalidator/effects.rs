@@ -4,8 +4,8 @@ use super::{DropPages, Notification};
 use crate::catalog::{Catalog, CatalogError, EntryId, FolderAndName};
 use crate::content::Content;
 use crate::platform::error_chain::chain;
+use crate::platform::ino::Ino;
 use crate::platform::scheduling;
-use fuser::INodeNo;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -24,20 +24,20 @@ pub trait InvalidatorEffects: Send {
     fn drop_pages(&self) -> Arc<DropPages>;
 
     /// Name of an inode; of an orphan the name that it had. `None` for the root and for an inode that no longer exists.
-    fn place(&mut self, ino: INodeNo) -> Option<FolderAndName>;
+    fn place(&mut self, ino: Ino) -> Option<FolderAndName>;
 
     /// Some names of a folder behind an entry; none at its end.
-    fn names(&mut self, folder: INodeNo, after: EntryId) -> FolderNames;
+    fn names(&mut self, folder: Ino, after: EntryId) -> FolderNames;
 
     /// Some inodes that have lost their name and are not dropped, greater than this one and ascending; none at their end, `None`
     /// where that is unknown now.
-    fn orphans(&mut self, after: INodeNo) -> Option<Vec<INodeNo>>;
+    fn orphans(&mut self, after: Ino) -> Option<Vec<Ino>>;
 
     /// Keeps the object of an orphan.
-    fn pin(&mut self, ino: INodeNo);
+    fn pin(&mut self, ino: Ino);
 
     /// Drops the records and objects of orphans.
-    fn release(&mut self, orphans: Vec<INodeNo>);
+    fn release(&mut self, orphans: Vec<Ino>);
 }
 
 /// The effects on a mount.
@@ -46,7 +46,7 @@ pub struct MountEffects {
     catalog: Arc<Catalog>,
     content: Arc<Content>,
     /// Receives orphans that are to be dropped.
-    dropped: UnboundedSender<Vec<INodeNo>>,
+    dropped: UnboundedSender<Vec<Ino>>,
 }
 
 /// After so many dropped orphans the catalog checks whether compaction is worth its cost.
@@ -80,13 +80,13 @@ impl InvalidatorEffects for MountEffects {
         Arc::new(move |ino, range: &_| send(&device, &Notification::Pages(ino, range)))
     }
 
-    fn place(&mut self, ino: INodeNo) -> Option<FolderAndName> {
+    fn place(&mut self, ino: Ino) -> Option<FolderAndName> {
         let found = self.catalog.snapshot().and_then(|snapshot| snapshot.inode(ino));
         let inode = reported(found, "the kernel may show an old name").flatten()?;
         inode.name.map(|name| (name.folder, name.name)).or(inode.former)
     }
 
-    fn names(&mut self, folder: INodeNo, after: EntryId) -> FolderNames {
+    fn names(&mut self, folder: Ino, after: EntryId) -> FolderNames {
         let mut names = Vec::with_capacity(NAMES);
         let read = self.catalog.snapshot().and_then(|snapshot| {
             snapshot.children(folder, after, &mut |id, name, _| {
@@ -98,16 +98,16 @@ impl InvalidatorEffects for MountEffects {
         names
     }
 
-    fn orphans(&mut self, after: INodeNo) -> Option<Vec<INodeNo>> {
+    fn orphans(&mut self, after: Ino) -> Option<Vec<Ino>> {
         let found = self.catalog.snapshot().and_then(|snapshot| snapshot.orphans(after, NAMES));
         reported(found, "orphans are not known, their objects may be evicted")
     }
 
-    fn pin(&mut self, ino: INodeNo) {
+    fn pin(&mut self, ino: Ino) {
         self.content.pin(ino);
     }
 
-    fn release(&mut self, orphans: Vec<INodeNo>) {
+    fn release(&mut self, orphans: Vec<Ino>) {
         // The receiver ends with the runtime; at the next mount the orphans are cleared.
         let _ = self.dropped.send(orphans);
     }
@@ -128,7 +128,7 @@ fn send(mut device: &File, notification: &Notification<'_>) -> io::Result<()> {
 }
 
 /// Drops orphans one batch after the other, each on a thread that may wait for the catalog.
-async fn drop_orphans(mut batches: UnboundedReceiver<Vec<INodeNo>>, catalog: Arc<Catalog>, content: Arc<Content>) {
+async fn drop_orphans(mut batches: UnboundedReceiver<Vec<Ino>>, catalog: Arc<Catalog>, content: Arc<Content>) {
     let mut dropped = 0;
     while let Some(orphans) = batches.recv().await {
         let catalog = Arc::clone(&catalog);

@@ -20,9 +20,9 @@ pub use pages::DropPages;
 
 use crate::catalog::{EntryId, Invalidation};
 use crate::content::Event;
+use crate::platform::ino::Ino;
 use crate::platform::inode_set::InodeSet;
 use crate::platform::scheduling;
-use fuser::INodeNo;
 use pages::DroppedPages;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,7 +40,7 @@ pub enum Notice {
     /// The catalog has changed, and its commit is done.
     Changed(Invalidation),
     /// The kernel has sent a FORGET of this orphan.
-    Forgotten(INodeNo),
+    Forgotten(Ino),
     /// All notices before this one are handled when the receiver hears of it.
     Flush(oneshot::Sender<()>),
     /// The mount ends.
@@ -91,7 +91,7 @@ impl Notices {
     }
 
     /// At each FORGET.
-    pub fn forgotten(&self, ino: INodeNo) {
+    pub fn forgotten(&self, ino: Ino) {
         if self.orphans.is_waiting(ino) {
             self.queue(Notice::Forgotten(ino));
         }
@@ -121,7 +121,7 @@ impl Notices {
 struct Orphans(Mutex<InodeSet>);
 
 impl Orphans {
-    fn is_waiting(&self, ino: INodeNo) -> bool {
+    fn is_waiting(&self, ino: Ino) -> bool {
         self.waiting().contains(ino)
     }
 
@@ -135,7 +135,7 @@ pub struct Invalidator {
     inbox: Inbox,
     effects: Box<dyn InvalidatorEffects>,
     /// Orphans that the kernel does not know, to be dropped together.
-    settled: Vec<INodeNo>,
+    settled: Vec<Ino>,
     /// The kernel has no epoch, and was not asked yet about all orphans whose names it may still have.
     names_stay: bool,
     /// The catalog did not name all orphans: the kernel is to be asked about them again.
@@ -218,7 +218,7 @@ impl Invalidator {
     }
 
     /// An inode has lost its name: is it still in use?
-    fn orphaned(&mut self, ino: INodeNo) {
+    fn orphaned(&mut self, ino: Ino) {
         // Before the kernel is asked, so that a FORGET after its answer finds the orphan waiting.
         self.inbox.orphans.waiting().insert(ino);
         self.ask(ino);
@@ -234,7 +234,7 @@ impl Invalidator {
     }
 
     /// Settles an orphan if the kernel does not know it.
-    fn ask(&mut self, ino: INodeNo) {
+    fn ask(&mut self, ino: Ino) {
         match self.effects.notify(&Notification::Attributes(ino)) {
             Ok(()) => {}
             Err(error) if is_unknown(&error) => {
@@ -267,7 +267,7 @@ impl Invalidator {
     }
 
     fn ask_about_all(&mut self) {
-        let mut after = INodeNo(0);
+        let mut after = Ino(0);
         loop {
             let Some(orphans) = self.effects.orphans(after) else {
                 self.asks_again = true;
@@ -286,10 +286,10 @@ impl Invalidator {
 
     /// Drops the name of a folder and all names below it that are not in use. The root has no name, so each of its names is
     /// dropped.
-    fn drop_below(&mut self, folder: INodeNo) {
+    fn drop_below(&mut self, folder: Ino) {
         if let Some((parent, name)) = self.effects.place(folder) {
             self.notify(&Notification::Entry { parent, name: &name });
-        } else if folder == INodeNo::ROOT {
+        } else if folder == Ino::ROOT {
             let mut after = EntryId(0);
             loop {
                 let names = self.effects.names(folder, after);

@@ -2,7 +2,7 @@
 //!
 //! `fuser::Notifier` is not used: it takes the kernel's "unknown inode" for success, and has no epoch.
 
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::ops::Range;
 
 /// One message to the kernel (`fuse_notify_code`).
@@ -11,16 +11,16 @@ pub enum Notification<'a> {
     /// Forget what this name stands for, and below it everything not in use.
     Entry {
         /// The folder.
-        parent: INodeNo,
+        parent: Ino,
         /// The name.
         name: &'a [u8],
     },
     /// Forget the attributes, and all pages or the cached listing.
-    Inode(INodeNo),
+    Inode(Ino),
     /// Forget the attributes, and the pages of these bytes. The kernel waits for pages that are being read: the fewer the better.
-    Pages(INodeNo, &'a Range<u64>),
+    Pages(Ino, &'a Range<u64>),
     /// Forget the attributes alone. Where the inode is not known it fails with ENOENT.
-    Attributes(INodeNo),
+    Attributes(Ino),
     /// Ask again for every name. Linux 6.16 and later.
     Epoch,
 }
@@ -47,7 +47,7 @@ impl Notification<'_> {
         const HEADER: usize = 16;
 
         // A length of 0 reaches to the end.
-        let inode = |ino: &INodeNo, offset: i64, length: i64| {
+        let inode = |ino: &Ino, offset: i64, length: i64| {
             [ino.0.to_ne_bytes(), offset.to_ne_bytes(), length.to_ne_bytes()].concat()
         };
         let (code, body) = match self {
@@ -89,14 +89,14 @@ mod tests {
         let header = |length: u8, code: u8| [[length, 0, 0, 0, code, 0, 0, 0], [0; 8]].concat();
         assert_eq!(Notification::Epoch.encode(), header(16, 8));
         let body = [[0x42, 0, 0, 0, 0, 0, 0, 0], [0xff; 8], [0; 8]].concat();
-        assert_eq!(Notification::Attributes(INodeNo(0x42)).encode(), [header(40, 2), body].concat());
+        assert_eq!(Notification::Attributes(Ino(0x42)).encode(), [header(40, 2), body].concat());
         let body = [[0x42, 0, 0, 0, 0, 0, 0, 0], [0; 8], [0; 8]].concat();
-        assert_eq!(Notification::Inode(INodeNo(0x42)).encode(), [header(40, 2), body].concat());
+        assert_eq!(Notification::Inode(Ino(0x42)).encode(), [header(40, 2), body].concat());
         for (range, length) in [(0x1000..0x1300, [0, 3, 0, 0, 0, 0, 0, 0]), (0x1000..u64::MAX, [0; 8])] {
             let body = [[0x42, 0, 0, 0, 0, 0, 0, 0], [0, 0x10, 0, 0, 0, 0, 0, 0], length].concat();
-            assert_eq!(Notification::Pages(INodeNo(0x42), &range).encode(), [header(40, 2), body].concat());
+            assert_eq!(Notification::Pages(Ino(0x42), &range).encode(), [header(40, 2), body].concat());
         }
-        let entry = Notification::Entry { parent: INodeNo(0x42), name: b"abc" };
+        let entry = Notification::Entry { parent: Ino(0x42), name: b"abc" };
         let body = [&[0x42, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0][..], b"abc\0"].concat();
         assert_eq!(entry.encode(), [header(36, 3), body].concat());
     }

@@ -3,8 +3,8 @@
 //! A page that a READ fills is locked until the READ is answered, and the kernel waits for it before it drops the page. That READ may
 //! wait for a slow Source. So each drop has a thread: one that waits blocks no name, no refresh and no other drop.
 
+use crate::platform::ino::Ino;
 use crate::platform::scheduling;
-use fuser::INodeNo;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use std::thread;
 const MOST: usize = 64;
 
 /// Has the kernel drop pages.
-pub type DropPages = dyn Fn(INodeNo, &Range<u64>) -> io::Result<()> + Send + Sync;
+pub type DropPages = dyn Fn(Ino, &Range<u64>) -> io::Result<()> + Send + Sync;
 
 /// The bytes of a file whose pages are to go.
-pub(super) type DroppedPages = (INodeNo, Range<u64>);
+pub(super) type DroppedPages = (Ino, Range<u64>);
 
 /// Starts to drop what is sent to `pages`, until its other end is gone.
 pub(super) fn spawn(pages: Receiver<DroppedPages>, drop_pages: Arc<DropPages>) -> io::Result<()> {
@@ -44,7 +44,7 @@ fn each_on_a_thread(pages: &Receiver<DroppedPages>, drop_pages: &Arc<DropPages>)
     }
 }
 
-fn drop_range(ino: INodeNo, range: &Range<u64>, drop_pages: &Arc<DropPages>) {
+fn drop_range(ino: Ino, range: &Range<u64>, drop_pages: &Arc<DropPages>) {
     match drop_pages(ino, range) {
         // The kernel does not know the inode: it has no pages of it.
         Err(error) if super::is_unknown(&error) => {}
@@ -75,7 +75,7 @@ mod tests {
         let answered = Mutex::new(answered);
         let (dropped, drops) = channel();
         let dropped = Mutex::new(dropped);
-        let kernel = move |ino: INodeNo, range: &Range<u64>| {
+        let kernel = move |ino: Ino, range: &Range<u64>| {
             if ino.0 == 7 {
                 // A READ of it is under way.
                 answered.lock().unwrap().recv().unwrap();
@@ -85,13 +85,13 @@ mod tests {
         };
         spawn(pages, Arc::new(kernel)).unwrap();
 
-        for drop in [(INodeNo(7), 0..4096), (INodeNo(8), 4096..8192)] {
+        for drop in [(Ino(7), 0..4096), (Ino(8), 4096..8192)] {
             sender.send(drop).unwrap();
         }
 
         let next = || drops.recv_timeout(Duration::from_secs(9)).unwrap();
-        assert_eq!(next(), (INodeNo(8), 4096..8192));
+        assert_eq!(next(), (Ino(8), 4096..8192));
         answer_reads.send(()).unwrap();
-        assert_eq!(next(), (INodeNo(7), 0..4096));
+        assert_eq!(next(), (Ino(7), 0..4096));
     }
 }

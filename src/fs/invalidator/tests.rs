@@ -3,7 +3,7 @@
 use super::*;
 use std::collections::HashSet;
 
-const ROOT: INodeNo = INodeNo::ROOT;
+const ROOT: Ino = Ino::ROOT;
 
 /// What the invalidator did, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +21,9 @@ enum Done {
 struct World {
     known: Arc<Mutex<HashSet<u64>>>,
     has_epoch: bool,
-    orphans: Vec<INodeNo>,
+    orphans: Vec<Ino>,
     /// The catalog fails once when it is asked for the orphans behind this one.
-    fails_behind: Arc<Mutex<Option<INodeNo>>>,
+    fails_behind: Arc<Mutex<Option<Ino>>>,
     /// The kernel forgets inode 7 as soon as it was asked about it.
     forgets: Option<Notices>,
     done: Arc<Mutex<Vec<Done>>>,
@@ -51,7 +51,7 @@ impl World {
 /// Folder 5 is `five` in the root; the root has the names `a` and `b`. Orphan 7 was `seven` in folder 5, any other is in use.
 impl InvalidatorEffects for World {
     fn notify(&mut self, notification: &Notification<'_>) -> io::Result<()> {
-        let known = |ino: INodeNo| {
+        let known = |ino: Ino| {
             if self.known.lock().unwrap().contains(&ino.0) {
                 Ok(())
             } else {
@@ -72,7 +72,7 @@ impl InvalidatorEffects for World {
                 self.did(Done::Attributes(ino.0));
                 let answer = known(*ino);
                 if let Some(notices) = self.forgets.as_ref().filter(|_| self.known.lock().unwrap().remove(&7)) {
-                    notices.forgotten(INodeNo(7));
+                    notices.forgotten(Ino(7));
                 }
                 answer
             }
@@ -88,29 +88,29 @@ impl InvalidatorEffects for World {
         Arc::new(|_, _| Ok(()))
     }
 
-    fn place(&mut self, ino: INodeNo) -> Option<(INodeNo, Box<[u8]>)> {
+    fn place(&mut self, ino: Ino) -> Option<(Ino, Box<[u8]>)> {
         match ino.0 {
             5 => Some((ROOT, (*b"five").into())),
-            7 => Some((INodeNo(5), (*b"seven").into())),
+            7 => Some((Ino(5), (*b"seven").into())),
             _ => None,
         }
     }
 
-    fn names(&mut self, _folder: INodeNo, after: EntryId) -> FolderNames {
+    fn names(&mut self, _folder: Ino, after: EntryId) -> FolderNames {
         let names: [(EntryId, Box<[u8]>); 2] = [(EntryId(1), (*b"a").into()), (EntryId(2), (*b"b").into())];
         names.into_iter().find(|(id, _)| *id > after).into_iter().collect()
     }
 
-    fn orphans(&mut self, behind: INodeNo) -> Option<Vec<INodeNo>> {
+    fn orphans(&mut self, behind: Ino) -> Option<Vec<Ino>> {
         let fails = self.fails_behind.lock().unwrap().take_if(|at| *at == behind).is_some();
         (!fails).then(|| self.orphans.iter().copied().find(|ino| *ino > behind).into_iter().collect())
     }
 
-    fn pin(&mut self, ino: INodeNo) {
+    fn pin(&mut self, ino: Ino) {
         self.did(Done::Pin(ino.0));
     }
 
-    fn release(&mut self, inos: Vec<INodeNo>) {
+    fn release(&mut self, inos: Vec<Ino>) {
         self.did(Done::Release(inos.iter().map(|ino| ino.0).collect()));
     }
 }
@@ -124,19 +124,15 @@ fn handle(invalidator: &mut Invalidator, notice: Notice) {
 }
 
 fn name(parent: u64, name: &str, orphan: Option<u64>) -> Notice {
-    Notice::Changed(Invalidation::Name {
-        parent: INodeNo(parent),
-        name: name.as_bytes().into(),
-        orphan: orphan.map(INodeNo),
-    })
+    Notice::Changed(Invalidation::Name { parent: Ino(parent), name: name.as_bytes().into(), orphan: orphan.map(Ino) })
 }
 
 fn folder(ino: u64) -> Notice {
-    Notice::Changed(Invalidation::Folder(INodeNo(ino)))
+    Notice::Changed(Invalidation::Folder(Ino(ino)))
 }
 
 fn everything(folders: &[u64]) -> Notice {
-    Notice::Changed(Invalidation::Everything(folders.iter().copied().map(INodeNo).collect()))
+    Notice::Changed(Invalidation::Everything(folders.iter().copied().map(Ino).collect()))
 }
 
 #[test]
@@ -145,7 +141,7 @@ fn every_change_has_its_notification() {
     let done = world.after([
         name(5, "a", None),
         folder(5),
-        Notice::Changed(Invalidation::Attributes(INodeNo(9))),
+        Notice::Changed(Invalidation::Attributes(Ino(9))),
         everything(&[5]),
     ]);
     assert_eq!(done, [Done::Entry(5, "a".into()), Done::Inode(5), Done::Attributes(9), Done::Epoch, Done::Inode(5)]);
@@ -176,17 +172,17 @@ fn an_orphan_in_use_is_pinned_until_the_kernel_forgets_it() {
     handle(&mut invalidator, name(1, "a", Some(7)));
     assert_eq!(*world.done.lock().unwrap(), [Done::Entry(1, "a".into()), Done::Attributes(7), Done::Pin(7)]);
     // One of two references is forgotten, another inode as well.
-    notices.forgotten(INodeNo(7));
-    notices.forgotten(INodeNo(99));
-    assert!(matches!(invalidator.next(), Some(Notice::Forgotten(INodeNo(7)))));
-    handle(&mut invalidator, Notice::Forgotten(INodeNo(7)));
+    notices.forgotten(Ino(7));
+    notices.forgotten(Ino(99));
+    assert!(matches!(invalidator.next(), Some(Notice::Forgotten(Ino(7)))));
+    handle(&mut invalidator, Notice::Forgotten(Ino(7)));
     assert!(invalidator.settled.is_empty());
     world.known.lock().unwrap().remove(&7);
-    notices.forgotten(INodeNo(7));
+    notices.forgotten(Ino(7));
     notices.stop();
     invalidator.run();
     assert_eq!(world.done.lock().unwrap().last(), Some(&Done::Release(vec![7])));
-    notices.forgotten(INodeNo(7));
+    notices.forgotten(Ino(7));
 }
 
 #[test]
@@ -195,7 +191,7 @@ fn a_forget_right_after_the_kernels_answer_settles_the_orphan() {
     let (notices, inbox) = channel();
     let kernel = World { forgets: Some(notices.clone()), ..world.clone() };
 
-    notices.changed([Invalidation::Name { parent: ROOT, name: (*b"a").into(), orphan: Some(INodeNo(7)) }]);
+    notices.changed([Invalidation::Name { parent: ROOT, name: (*b"a").into(), orphan: Some(Ino(7)) }]);
     let thread = Invalidator::spawn(inbox, kernel).unwrap();
     let settled = || world.done.lock().unwrap().contains(&Done::Release(vec![7]));
     (0..1000).take_while(|_| !settled()).for_each(|_| thread::sleep(std::time::Duration::from_millis(5)));
@@ -227,7 +223,7 @@ fn without_an_epoch_changed_folders_are_dropped_with_all_below() {
 /// A name that went from the root lies below no folder that changed, and one in use stays below its folder.
 #[test]
 fn without_an_epoch_the_names_of_known_orphans_are_dropped() {
-    let world = World { orphans: vec![INodeNo(7), INodeNo(8)], ..World::new(&[1, 5, 7, 8], false) };
+    let world = World { orphans: vec![Ino(7), Ino(8)], ..World::new(&[1, 5, 7, 8], false) };
 
     let done = world.after([everything(&[5])]);
 
@@ -238,14 +234,14 @@ fn without_an_epoch_the_names_of_known_orphans_are_dropped() {
 
 #[test]
 fn names_are_dropped_although_orphans_could_not_be_listed() {
-    let mut world = World { orphans: vec![INodeNo(7)], ..World::new(&[7], false) };
-    world.fails_behind = Arc::new(Mutex::new(Some(INodeNo(0))));
+    let mut world = World { orphans: vec![Ino(7)], ..World::new(&[7], false) };
+    world.fails_behind = Arc::new(Mutex::new(Some(Ino(0))));
 
     let (_notices, inbox) = channel();
     let mut invalidator = Invalidator::new(inbox, world.clone());
 
     handle(&mut invalidator, everything(&[]));
-    handle(&mut invalidator, Notice::Forgotten(INodeNo(9)));
+    handle(&mut invalidator, Notice::Forgotten(Ino(9)));
     invalidator.ask_again();
 
     let seven = [Done::Attributes(7), Done::Entry(5, "seven".into()), Done::Attributes(7), Done::Pin(7)];
@@ -256,7 +252,7 @@ fn names_are_dropped_although_orphans_could_not_be_listed() {
 
 #[test]
 fn very_many_folders_come_in_one_notice() {
-    let folders: InodeSet = [INodeNo(5), ROOT].into_iter().collect();
+    let folders: InodeSet = [Ino(5), ROOT].into_iter().collect();
     let world = World::new(&[1, 5], false);
     let done = world.after([Notice::Changed(Invalidation::Folders(folders))]);
     assert_eq!(done, [Done::Inode(1), Done::Inode(5)]);
@@ -264,7 +260,7 @@ fn very_many_folders_come_in_one_notice() {
 
 #[test]
 fn everything_settles_the_orphans_that_it_does_not_name() {
-    let world = World { orphans: vec![INodeNo(7), INodeNo(8)], ..World::new(&[7], true) };
+    let world = World { orphans: vec![Ino(7), Ino(8)], ..World::new(&[7], true) };
     let done = world.after([everything(&[])]);
     assert_eq!(done, [Done::Epoch, Done::Attributes(7), Done::Pin(7), Done::Attributes(8), Done::Release(vec![8])]);
 }
@@ -287,14 +283,14 @@ fn the_thread_ends_when_all_notices_handles_are_gone() {
 #[test]
 fn content_events_drop_pages_only_where_they_are_wrong() {
     let (notices, inbox) = channel();
-    notices.content(&Event::Sized(INodeNo(3), 10));
-    notices.content(&Event::Changed(INodeNo(3)));
-    notices.content(&Event::Poisoned(INodeNo(3)));
-    notices.content(&Event::Recheck(INodeNo(4), 4096..8192));
-    notices.content(&Event::Unannounced(INodeNo(5)));
-    assert_eq!(inbox.pages.try_recv(), Ok((INodeNo(3), 0..u64::MAX)));
-    assert_eq!(inbox.pages.try_recv(), Ok((INodeNo(4), 4096..8192)));
-    assert_eq!(inbox.pages.try_recv(), Ok((INodeNo(5), 0..u64::MAX)));
+    notices.content(&Event::Sized(Ino(3), 10));
+    notices.content(&Event::Changed(Ino(3)));
+    notices.content(&Event::Poisoned(Ino(3)));
+    notices.content(&Event::Recheck(Ino(4), 4096..8192));
+    notices.content(&Event::Unannounced(Ino(5)));
+    assert_eq!(inbox.pages.try_recv(), Ok((Ino(3), 0..u64::MAX)));
+    assert_eq!(inbox.pages.try_recv(), Ok((Ino(4), 4096..8192)));
+    assert_eq!(inbox.pages.try_recv(), Ok((Ino(5), 0..u64::MAX)));
     assert_eq!(inbox.pages.try_recv(), Err(TryRecvError::Empty));
     assert!(matches!(inbox.receiver.try_recv(), Err(TryRecvError::Empty)), "no name waits for pages");
 }
@@ -305,7 +301,7 @@ async fn flush_waits_for_all_earlier_notices() {
     let (notices, inbox) = channel();
     let thread = Invalidator::spawn(inbox, world.clone()).unwrap();
 
-    notices.changed([Invalidation::Attributes(INodeNo(2)), Invalidation::Folder(ROOT)]);
+    notices.changed([Invalidation::Attributes(Ino(2)), Invalidation::Folder(ROOT)]);
     notices.flushed().await;
 
     assert_eq!(*world.done.lock().unwrap(), [Done::Attributes(2), Done::Inode(1)]);
@@ -317,8 +313,8 @@ async fn flush_waits_for_all_earlier_notices() {
 #[test]
 fn orphans_are_asked_about_again_until_the_catalog_names_all() {
     let mut world = World::new(&[9], true);
-    world.orphans = [3, 9].map(INodeNo).to_vec();
-    world.fails_behind = Arc::new(Mutex::new(Some(INodeNo(3))));
+    world.orphans = [3, 9].map(Ino).to_vec();
+    world.fails_behind = Arc::new(Mutex::new(Some(Ino(3))));
     let (notices, inbox) = channel();
     let mut invalidator = Invalidator::new(inbox, world.clone());
 

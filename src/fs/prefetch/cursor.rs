@@ -5,7 +5,7 @@
 //! ([`WalkOrder::FilesFirst`]). A [`TreeCursor`] is a place in either.
 
 use crate::catalog::{CatalogError, EntryId, Kind, Node, Snapshot};
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 
 /// Names searched at a time: a bound for folders whose files are nearly all here. The next search begins behind them.
 const SEARCHED: usize = 256;
@@ -22,7 +22,7 @@ pub(super) enum WalkOrder {
 /// A place in a walk, and the folders that the walk is known to go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TreeCursor {
-    folder: INodeNo,
+    folder: Ino,
     after: EntryId,
     order: WalkOrder,
     /// The files of `folder` are done ([`WalkOrder::FilesFirst`]).
@@ -30,7 +30,7 @@ pub(super) struct TreeCursor {
     /// The walk has been in more than one folder.
     roams: bool,
     /// The uppermost folder of these.
-    ceiling: INodeNo,
+    ceiling: Ino,
 }
 
 /// How a search ended.
@@ -46,17 +46,17 @@ pub(super) enum SearchEnd {
 
 impl TreeCursor {
     /// Behind the child `after` of `folder`, where a walk begins.
-    pub(super) fn behind(folder: INodeNo, after: EntryId) -> TreeCursor {
+    pub(super) fn behind(folder: Ino, after: EntryId) -> TreeCursor {
         TreeCursor { folder, after, order: WalkOrder::Mixed, in_folders: false, roams: false, ceiling: folder }
     }
 
     /// Before the first file of `folder`.
-    pub(super) fn before_files_of(folder: INodeNo) -> TreeCursor {
+    pub(super) fn before_files_of(folder: Ino) -> TreeCursor {
         TreeCursor { order: WalkOrder::FilesFirst, ..TreeCursor::behind(folder, EntryId(0)) }
     }
 
     /// Place in a walk through all of `top`, which is above it.
-    pub(super) fn all_of(self, top: INodeNo) -> TreeCursor {
+    pub(super) fn all_of(self, top: Ino) -> TreeCursor {
         TreeCursor { roams: true, ceiling: top, ..self }
     }
 

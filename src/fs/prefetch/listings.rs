@@ -1,7 +1,7 @@
 //! Which thread has listed which folder lately: a program that goes through files (`grep -r`, `rsync`, `tar`) lists their folder first,
 //! and then reads them in that order.
 
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,8 @@ const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 pub(super) struct Listings(Mutex<ListedFolders>);
 
 struct ListedFolders {
-    by_thread: LruCache<(u32, INodeNo), ()>,
-    last: LruCache<u32, INodeNo>,
+    by_thread: LruCache<(u32, Ino), ()>,
+    last: LruCache<u32, Ino>,
 }
 
 impl Default for Listings {
@@ -30,7 +30,7 @@ impl Default for Listings {
 
 impl Listings {
     /// `thread` (0: unknown) begins to list `folder`.
-    pub(super) fn note(&self, thread: u32, folder: INodeNo) {
+    pub(super) fn note(&self, thread: u32, folder: Ino) {
         if thread != 0 {
             let mut listed = self.listed();
             listed.by_thread.put((thread, folder), ());
@@ -39,12 +39,12 @@ impl Listings {
     }
 
     /// Returns whether `thread` has listed `folder`.
-    pub(super) fn has(&self, thread: u32, folder: INodeNo) -> bool {
+    pub(super) fn has(&self, thread: u32, folder: Ino) -> bool {
         self.listed().by_thread.get(&(thread, folder)).is_some()
     }
 
     /// Returns whether `folder` was the last that `thread` listed. A thread that lists many folders and then reads here and there walks through none.
-    pub(super) fn is_last(&self, thread: u32, folder: INodeNo) -> bool {
+    pub(super) fn is_last(&self, thread: u32, folder: Ino) -> bool {
         self.listed().last.get(&thread) == Some(&folder)
     }
 
@@ -60,29 +60,29 @@ mod tests {
     #[test]
     fn a_listing_is_its_threads_own() {
         let listed = Listings::default();
-        listed.note(7, INodeNo(2));
-        listed.note(0, INodeNo(2));
+        listed.note(7, Ino(2));
+        listed.note(0, Ino(2));
 
-        assert!(listed.has(7, INodeNo(2)));
-        assert!(!listed.has(8, INodeNo(2)) && !listed.has(7, INodeNo(3)) && !listed.has(0, INodeNo(2)));
+        assert!(listed.has(7, Ino(2)));
+        assert!(!listed.has(8, Ino(2)) && !listed.has(7, Ino(3)) && !listed.has(0, Ino(2)));
     }
 
     #[test]
     fn a_thread_has_one_last_listing() {
         let listed = Listings::default();
-        listed.note(7, INodeNo(2));
-        listed.note(8, INodeNo(3));
-        assert!(listed.is_last(7, INodeNo(2)));
-        listed.note(7, INodeNo(4));
-        assert!(!listed.is_last(7, INodeNo(2)) && listed.has(7, INodeNo(2)));
+        listed.note(7, Ino(2));
+        listed.note(8, Ino(3));
+        assert!(listed.is_last(7, Ino(2)));
+        listed.note(7, Ino(4));
+        assert!(!listed.is_last(7, Ino(2)) && listed.has(7, Ino(2)));
     }
 
     #[test]
     fn the_oldest_listing_makes_room() {
         let listed = Listings::default();
-        (1..=5000).for_each(|folder| listed.note(7, INodeNo(folder)));
+        (1..=5000).for_each(|folder| listed.note(7, Ino(folder)));
 
-        assert!(!listed.has(7, INodeNo(1)));
-        assert!(listed.has(7, INodeNo(5000)));
+        assert!(!listed.has(7, Ino(1)));
+        assert!(listed.has(7, Ino(5000)));
     }
 }

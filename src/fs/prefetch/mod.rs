@@ -27,9 +27,9 @@ use crate::catalog::{Catalog, CatalogError, InodeName, Node, Snapshot};
 use crate::content::Content;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::platform::error_chain::chain;
+use crate::platform::ino::Ino;
 use crate::source::http::Requester;
 use cursor::{SearchEnd, TreeCursor};
-use fuser::INodeNo;
 use listings::Listings;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,25 +74,25 @@ struct State {
 
 /// The tasks that fetch bytes, by file.
 #[derive(Default)]
-struct Tasks(HashMap<INodeNo, AbortHandle>);
+struct Tasks(HashMap<Ino, AbortHandle>);
 
 impl Tasks {
     /// An earlier task of the same file has ended, or nearly.
-    fn put(&mut self, ino: INodeNo, task: AbortHandle) {
+    fn put(&mut self, ino: Ino, task: AbortHandle) {
         if let Some(ended) = self.0.insert(ino, task) {
             ended.abort();
         }
     }
 
     /// The task `id` of a file has ended. Its successor may be there already.
-    fn ended(&mut self, ino: INodeNo, id: Option<Id>) {
+    fn ended(&mut self, ino: Ino, id: Option<Id>) {
         if self.0.get(&ino).is_some_and(|task| Some(task.id()) == id) {
             self.0.remove(&ino);
         }
     }
 
     /// Aborts those of files that are not ordered any more.
-    fn abort_unless(&mut self, is_ordered: impl Fn(INodeNo) -> bool) {
+    fn abort_unless(&mut self, is_ordered: impl Fn(Ino) -> bool) {
         self.0.retain(|ino, task| {
             let is_ordered = is_ordered(*ino);
             if !is_ordered {
@@ -130,7 +130,7 @@ impl Prefetch {
     }
 
     /// `thread` begins to list `folder`.
-    pub(super) fn listed(&self, folder: INodeNo, thread: u32) {
+    pub(super) fn listed(&self, folder: Ino, thread: u32) {
         if self.fetches_bytes {
             self.listings.note(thread, folder);
         }
@@ -170,12 +170,12 @@ impl Prefetch {
     }
 
     /// A size takes long: the next ones are asked for at once, in order or not.
-    pub(super) fn size_takes_long(self: &Arc<Self>, ino: INodeNo, reader: Reader) {
+    pub(super) fn size_takes_long(self: &Arc<Self>, ino: Ino, reader: Reader) {
         report(ino, self.begin(Consumer::Sizes, ino, reader, Evidence::LongWait));
     }
 
     /// Returns whether the reader that asks for the size of `ino` is going to read it: a walk has fetched it or expects it.
-    pub(super) fn expects(&self, ino: INodeNo) -> bool {
+    pub(super) fn expects(&self, ino: Ino) -> bool {
         self.has_walks() && self.state().tracker.expects((Consumer::Bytes, ino))
     }
 
@@ -186,7 +186,7 @@ impl Prefetch {
     fn begin(
         self: &Arc<Self>,
         consumer: Consumer,
-        ino: INodeNo,
+        ino: Ino,
         reader: Reader,
         mut evidence: Evidence,
     ) -> Result<(), CatalogError> {
@@ -217,7 +217,7 @@ impl Prefetch {
     }
 
     /// The uppermost folder of which `thread` has listed all that lead from there to `folder`: it goes through them.
-    fn top_listed(&self, snapshot: &Snapshot<'_>, folder: INodeNo, thread: u32) -> Result<INodeNo, CatalogError> {
+    fn top_listed(&self, snapshot: &Snapshot<'_>, folder: Ino, thread: u32) -> Result<Ino, CatalogError> {
         let mut top = folder;
         for _ in 0..DEEP {
             match snapshot.inode(top)?.and_then(|inode| inode.name) {
@@ -312,7 +312,7 @@ impl Prefetch {
     }
 
     /// The task of one file.
-    async fn fetch(self: Arc<Self>, consumer: Consumer, ino: INodeNo, requester: Requester) {
+    async fn fetch(self: Arc<Self>, consumer: Consumer, ino: Ino, requester: Requester) {
         // The runtime polls first what was spawned last: the reader comes before this.
         tokio::task::yield_now().await;
         let fetched = self.fetch_now(consumer, ino, requester).await;
@@ -332,7 +332,7 @@ impl Prefetch {
     }
 
     /// Bytes fetched; `None` where there is nothing to fetch.
-    async fn fetch_now(&self, consumer: Consumer, ino: INodeNo, requester: Requester) -> Result<Option<u64>, FsError> {
+    async fn fetch_now(&self, consumer: Consumer, ino: Ino, requester: Requester) -> Result<Option<u64>, FsError> {
         let Some(spec) = fetch_spec(&self.catalog.snapshot()?, ino, &self.options)? else { return Ok(None) };
         match consumer {
             Consumer::Bytes => Ok(self.content.fetch_ahead(&spec, requester, WHOLE_LIMIT).await?),
@@ -369,7 +369,7 @@ impl Prefetch {
     }
 }
 
-fn report(ino: INodeNo, followed: Result<(), CatalogError>) {
+fn report(ino: Ino, followed: Result<(), CatalogError>) {
     if let Err(error) = followed {
         tracing::debug!(ino = ino.0, "nothing is fetched ahead: {}", chain(&error));
     }

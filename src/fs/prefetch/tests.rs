@@ -3,7 +3,7 @@
 use super::Tasks;
 use super::tracker::*;
 use super::walk::*;
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -49,12 +49,12 @@ impl Row {
         if self.of_own_size { Random(n).within(2 * KIB..128 * KIB) } else { self.sizes }
     }
 
-    fn key(&self, n: u64) -> (Consumer, INodeNo) {
-        (self.consumer, INodeNo(n))
+    fn key(&self, n: u64) -> (Consumer, Ino) {
+        (self.consumer, Ino(n))
     }
 
     fn candidates(&self, from: u64, count: usize) -> Vec<Candidate<u64>> {
-        let candidate = |n| Candidate { ino: INodeNo(n), bytes: Some(self.size(n)), after: n };
+        let candidate = |n| Candidate { ino: Ino(n), bytes: Some(self.size(n)), after: n };
         (from + 1..=self.files).take(count).map(candidate).collect()
     }
 
@@ -159,10 +159,8 @@ fn sizes_and_bytes_of_one_file_are_two_things() {
     let mut row = Row::of(1000, KIB);
     (1..=3).for_each(|n| drop(row.reads(n)));
 
-    assert!(
-        row.tracker.expects((Consumer::Bytes, INodeNo(10))) && !row.tracker.expects((Consumer::Sizes, INodeNo(10)))
-    );
-    assert_eq!(row.tracker.read((Consumer::Sizes, INodeNo(10)), None, UNKNOWN, row.now), Reaction::Elsewhere);
+    assert!(row.tracker.expects((Consumer::Bytes, Ino(10))) && !row.tracker.expects((Consumer::Sizes, Ino(10))));
+    assert_eq!(row.tracker.read((Consumer::Sizes, Ino(10)), None, UNKNOWN, row.now), Reaction::Elsewhere);
     row.consumer = Consumer::Sizes;
     (1..=2).for_each(|n| drop(row.reads(n)));
     assert_eq!(row.reads(3), (4..=19).collect::<Vec<_>>());
@@ -434,7 +432,7 @@ fn a_walk_that_ended_is_forgotten_with_what_it_ordered() {
     row.waits(ENDED + Duration::from_secs(1));
 
     assert_eq!(row.outstanding(), 0);
-    assert!(!row.tracker.expects((Consumer::Bytes, INodeNo(4))));
+    assert!(!row.tracker.expects((Consumer::Bytes, Ino(4))));
     assert!(!row.tracker.sweep(row.now, |_| false), "no walk is left");
 }
 
@@ -460,7 +458,7 @@ fn a_walk_whose_process_is_gone_ends_after_a_pause() {
 /// A download that ends late is not that of the next reader, which is aborted when that reader is gone.
 #[tokio::test]
 async fn an_ending_task_leaves_its_successor_to_be_aborted() {
-    let (mut tasks, ino) = (Tasks::default(), INodeNo(7));
+    let (mut tasks, ino) = (Tasks::default(), Ino(7));
     let [first, second] = [(); 2].map(|()| tokio::spawn(std::future::pending::<()>()));
     let ended = first.id();
     tasks.put(ino, first.abort_handle());

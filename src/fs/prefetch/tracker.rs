@@ -15,7 +15,7 @@
 //! - All walks together have a bounded number of files ordered. A walk takes half of what the others leave.
 
 use super::walk::{Amount, Candidate, Consumer, FileWalk, Reader, WalkStart};
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ pub(super) struct Wish<C> {
 }
 
 /// Kind of prefetch, and its file.
-pub(super) type PrefetchKey = (Consumer, INodeNo);
+pub(super) type PrefetchKey = (Consumer, Ino);
 
 /// All walks of a mount.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl<C: Copy> Tracker<C> {
         expected: Vec<Candidate<C>>,
         front: C,
         is_end: bool,
-    ) -> Vec<INodeNo> {
+    ) -> Vec<Ino> {
         candidates.truncate(wish.files);
         candidates.retain(|candidate| !self.is_ordered((wish.consumer, candidate.ino)));
         let Some(walk) = self.walks.iter_mut().find(|walk| walk.id == wish.walk) else { return Vec::new() };

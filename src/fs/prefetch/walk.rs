@@ -1,6 +1,6 @@
 //! One reader's walk through the files.
 
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -101,7 +101,7 @@ pub(super) struct Amount {
 /// A file that could be read next, in the order of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate<C> {
-    pub(super) ino: INodeNo,
+    pub(super) ino: Ino,
     /// Cost of the fetch, where that is known.
     pub(super) bytes: Option<u64>,
     /// Behind it in this order.
@@ -111,7 +111,7 @@ pub(super) struct Candidate<C> {
 /// A file under way or here, and not read yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ordered {
-    ino: INodeNo,
+    ino: Ino,
     /// In the order of its walk.
     pub(super) number: u64,
     /// Size as expected when it was ordered, then as fetched.
@@ -194,24 +194,24 @@ impl<C: Copy> FileWalk<C> {
     }
 
     /// A file is ordered.
-    pub(super) fn order(&mut self, ino: INodeNo, bytes: u64) {
+    pub(super) fn order(&mut self, ino: Ino, bytes: u64) {
         self.numbered += 1;
         self.ordered.push_back(Ordered { ino, number: self.numbered, bytes });
     }
 
     /// Returns whether a file is ordered.
-    pub(super) fn has_ordered(&self, ino: INodeNo) -> bool {
+    pub(super) fn has_ordered(&self, ino: Ino) -> bool {
         self.ordered.iter().any(|ordered| ordered.ino == ino)
     }
 
     /// A file was read, or is not fetched: it is not ordered any more.
-    pub(super) fn take(&mut self, ino: INodeNo) -> Option<Ordered> {
+    pub(super) fn take(&mut self, ino: Ino) -> Option<Ordered> {
         let place = self.ordered.iter().position(|ordered| ordered.ino == ino)?;
         self.ordered.remove(place)
     }
 
     /// An ordered file turned out to have so many bytes.
-    pub(super) fn resize(&mut self, ino: INodeNo, bytes: u64) {
+    pub(super) fn resize(&mut self, ino: Ino, bytes: u64) {
         self.ordered.iter_mut().filter(|ordered| ordered.ino == ino).for_each(|ordered| ordered.bytes = bytes);
     }
 
@@ -241,7 +241,7 @@ impl<C: Copy> FileWalk<C> {
     }
 
     /// Candidate for an expected file.
-    pub(super) fn expects(&self, ino: INodeNo) -> Option<Candidate<C>> {
+    pub(super) fn expects(&self, ino: Ino) -> Option<Candidate<C>> {
         self.expected.iter().find(|candidate| candidate.ino == ino).copied()
     }
 

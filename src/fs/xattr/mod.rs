@@ -37,9 +37,9 @@ use super::fetch_spec::{last_change, represented};
 use crate::catalog::{Resource, Revision, SetId, Snapshot};
 use crate::content::{State, Verified};
 use crate::document::Uri;
+use crate::platform::ino::Ino;
 use crate::platform::text::printable_json;
 use entry::entry;
-use fuser::INodeNo;
 use published::{OWN, add_page, published, set_numbers};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -72,21 +72,21 @@ impl Filesystem {
     }
 
     /// GETXATTR: the value of `name`, or its size where the caller's buffer `room` is 0.
-    pub fn xattr(&self, ino: INodeNo, name: &[u8], room: u32) -> Result<XattrReply, FsError> {
+    pub fn xattr(&self, ino: Ino, name: &[u8], room: u32) -> Result<XattrReply, FsError> {
         if !self.options.xattr {
             return Err(FsError::NotOffered);
         }
         let name = known_namespace(name)?;
-        let value = if ino == INodeNo::ROOT { self.root_value(name)? } else { self.file_value(ino, name)? };
+        let value = if ino == Ino::ROOT { self.root_value(name)? } else { self.file_value(ino, name)? };
         fit(value.ok_or(FsError::NoAttribute)?, room)
     }
 
     /// LISTXATTR: the names to be listed, each followed by NUL, or their size where the caller's buffer `room` is 0.
-    pub fn xattr_names(&self, ino: INodeNo, room: u32) -> Result<XattrReply, FsError> {
+    pub fn xattr_names(&self, ino: Ino, room: u32) -> Result<XattrReply, FsError> {
         if !self.options.xattr {
             return Err(FsError::NotOffered);
         }
-        let mut listed = if ino == INodeNo::ROOT {
+        let mut listed = if ino == Ino::ROOT {
             of_root(&self.options.source, self.catalog.revision()?.as_ref())
         } else {
             let snapshot = self.catalog.snapshot()?;
@@ -99,7 +99,7 @@ impl Filesystem {
         fit(names(&listed), room)
     }
 
-    fn file_value(&self, ino: INodeNo, name: &str) -> Result<Option<Vec<u8>>, FsError> {
+    fn file_value(&self, ino: Ino, name: &str) -> Result<Option<Vec<u8>>, FsError> {
         let snapshot = self.catalog.snapshot()?;
         let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
         let value = match name.strip_prefix(OWN).unwrap_or_default() {

@@ -10,7 +10,7 @@ use crate::control::api::{
 };
 use crate::control::{Lines, lines_of};
 use crate::platform::error_chain::chain;
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::collections::HashSet;
@@ -108,7 +108,7 @@ struct Job {
     summary: PrefetchSummary,
     /// Bytes of files that were in the cache before.
     cached_bytes: u64,
-    downloading: HashSet<INodeNo>,
+    downloading: HashSet<Ino>,
     total: Arc<OnceLock<PrefetchTotal>>,
     /// Files in a row for which the Source did not answer.
     silent: u64,

@@ -11,9 +11,9 @@ use crate::control::api::{Identified, Located};
 use crate::control::{Lines, lines_of};
 use crate::document::{Entry, Uri};
 use crate::platform::error_chain::chain;
+use crate::platform::ino::Ino;
 use crate::sync::SyncConfig;
 use crate::sync::selection::{Globs, Selection};
-use fuser::INodeNo;
 use std::error::Error;
 use std::path::Path;
 
@@ -163,12 +163,7 @@ fn identify(tree: &Tree, identified: &mut Identified) -> Result<(), Box<dyn Erro
 }
 
 /// The address below which the files of a folder are; `None` where no address gives such a path.
-fn folder_uri(
-    snapshot: &Snapshot<'_>,
-    naming: &Naming,
-    path: &str,
-    ino: INodeNo,
-) -> Result<Option<String>, CatalogError> {
+fn folder_uri(snapshot: &Snapshot<'_>, naming: &Naming, path: &str, ino: Ino) -> Result<Option<String>, CatalogError> {
     // A name does not show the scheme; a file below has one.
     let https = first_below(snapshot, ino)?.is_none_or(|uri| uri.scheme() == "https");
     let plain: Vec<_> = path.split('/').filter(|name| !name.is_empty()).chain(["%index"]).collect();
@@ -185,7 +180,7 @@ fn is_https_around(snapshot: &Snapshot<'_>, path: &str) -> Result<bool, CatalogE
     Ok(true)
 }
 
-fn first_below(snapshot: &Snapshot<'_>, mut ino: INodeNo) -> Result<Option<Uri>, CatalogError> {
+fn first_below(snapshot: &Snapshot<'_>, mut ino: Ino) -> Result<Option<Uri>, CatalogError> {
     loop {
         let mut first = None;
         snapshot.children(ino, EntryId(0), &mut |_, _, node| {

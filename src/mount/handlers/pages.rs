@@ -3,9 +3,9 @@
 use super::tree::{Found, Tree};
 use crate::catalog::CatalogError;
 use crate::control::api::PrefetchEvent;
+use crate::platform::ino::Ino;
 use crate::sync::items::follow::is_due;
 use crate::sync::status::SyncStatus;
-use fuser::INodeNo;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
@@ -19,7 +19,7 @@ const LOOKS_AT_REST: u32 = 8;
 #[derive(Clone)]
 pub struct PagesFirst {
     /// Receives pages that are to be read first.
-    pub opened: mpsc::Sender<INodeNo>,
+    pub opened: mpsc::Sender<Ino>,
     /// Says how many are read.
     pub sync: watch::Receiver<SyncStatus>,
 }
@@ -62,7 +62,7 @@ impl PagesFirst {
     }
 }
 
-fn unread(tree: &Tree, paths: Vec<String>) -> Result<Vec<INodeNo>, CatalogError> {
+fn unread(tree: &Tree, paths: Vec<String>) -> Result<Vec<Ino>, CatalogError> {
     let mut files = Vec::new();
     for found in tree.walk(paths) {
         if let Found::File(file) = found? {
@@ -72,7 +72,7 @@ fn unread(tree: &Tree, paths: Vec<String>) -> Result<Vec<INodeNo>, CatalogError>
     still_due(tree, files)
 }
 
-fn still_due(tree: &Tree, mut pages: Vec<INodeNo>) -> Result<Vec<INodeNo>, CatalogError> {
+fn still_due(tree: &Tree, mut pages: Vec<Ino>) -> Result<Vec<Ino>, CatalogError> {
     let (snapshot, mut failed) = (tree.catalog.snapshot()?, None);
     pages.retain(|ino| {
         is_due(&snapshot, *ino).unwrap_or_else(|cause| {
@@ -84,7 +84,7 @@ fn still_due(tree: &Tree, mut pages: Vec<INodeNo>) -> Result<Vec<INodeNo>, Catal
 }
 
 async fn in_background(
-    work: impl FnOnce() -> Result<Vec<INodeNo>, CatalogError> + Send + 'static,
-) -> Result<Vec<INodeNo>, CatalogError> {
+    work: impl FnOnce() -> Result<Vec<Ino>, CatalogError> + Send + 'static,
+) -> Result<Vec<Ino>, CatalogError> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Ok(Vec::new()))
 }

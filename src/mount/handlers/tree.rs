@@ -3,7 +3,7 @@
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Snapshot};
 use crate::content::{Content, FetchSpec};
 use crate::fs::{self, FsOptions};
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(super) struct Walk {
 }
 
 struct Folder {
-    ino: INodeNo,
+    ino: Ino,
     path: String,
     after: EntryId,
 }
@@ -64,7 +64,7 @@ impl Tree {
     }
 
     /// The version that `ino` shows.
-    pub(super) fn spec(&self, snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<Option<FetchSpec>, CatalogError> {
+    pub(super) fn spec(&self, snapshot: &Snapshot<'_>, ino: Ino) -> Result<Option<FetchSpec>, CatalogError> {
         fs::fetch_spec(snapshot, ino, &self.view)
     }
 
@@ -136,7 +136,7 @@ impl Walk {
         Ok(())
     }
 
-    fn push(&mut self, snapshot: &Snapshot<'_>, path: String, ino: INodeNo) -> Result<(), CatalogError> {
+    fn push(&mut self, snapshot: &Snapshot<'_>, path: String, ino: Ino) -> Result<(), CatalogError> {
         if let Some(spec) = self.tree.spec(snapshot, ino)? {
             self.found.push_back(Found::File(Box::new(File { path, spec })));
         }

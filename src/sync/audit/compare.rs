@@ -8,14 +8,14 @@ use super::event::{AuditFinding, Difference};
 use crate::catalog::{Catalog, CatalogError, EntryId, ITEMS, Kind, Node, Resource, Snapshot};
 use crate::content::FetchSpec;
 use crate::document::{Digest, Timestamp};
-use fuser::INodeNo;
+use crate::platform::ino::Ino;
 use std::sync::Arc;
 
 /// Children that are read in one snapshot.
 const BATCH: usize = 256;
 
 /// Finds the version that the tree shows at an inode; `None` where the tree has no such file.
-pub type Versions = Arc<dyn Fn(&Snapshot<'_>, INodeNo) -> Result<Option<FetchSpec>, CatalogError> + Send + Sync>;
+pub type Versions = Arc<dyn Fn(&Snapshot<'_>, Ino) -> Result<Option<FetchSpec>, CatalogError> + Send + Sync>;
 
 /// One file of the tree, or of the lists.
 pub(super) struct Compared {
@@ -41,9 +41,9 @@ pub(super) struct AuditWalk {
 /// A folder of the tree or of the lists.
 struct ComparedFolder {
     is_shown: bool,
-    ino: INodeNo,
+    ino: Ino,
     /// The folder of the other catalog at the same path, or the nearest above it.
-    other: INodeNo,
+    other: Ino,
     is_in_both: bool,
     path: String,
     /// The last child that was read.
@@ -58,7 +58,7 @@ impl AuditWalk {
         versions: Option<Versions>,
     ) -> Result<AuditWalk, CatalogError> {
         let began = shown.snapshot()?.revision()?.map(|revision| revision.committed);
-        let (ino, path, after) = (INodeNo::ROOT, String::new(), EntryId(0));
+        let (ino, path, after) = (Ino::ROOT, String::new(), EntryId(0));
         let root = |is_shown| ComparedFolder { is_shown, ino, other: ino, is_in_both: true, path: path.clone(), after };
         let open = [true, false].into_iter().filter(|is_shown| *is_shown || listed.is_some()).map(root).collect();
         Ok(AuditWalk { shown, listed, versions, began, open })
@@ -141,12 +141,7 @@ struct Trees<'c> {
 
 impl Trees<'_> {
     /// Compares a file of the tree with the one that is `listed` at its path; `None` where it has no version.
-    fn compare_shown(
-        &self,
-        node: &Node,
-        listed: Option<INodeNo>,
-        path: String,
-    ) -> Result<Option<Compared>, CatalogError> {
+    fn compare_shown(&self, node: &Node, listed: Option<Ino>, path: String) -> Result<Option<Compared>, CatalogError> {
         let finding = self.find_difference(node, listed, &path)?;
         let Some(versions) = self.versions.as_ref().filter(|_| finding.is_none()) else {
             return Ok(Some(Compared { path, version: None, finding }));
@@ -155,12 +150,7 @@ impl Trees<'_> {
         Ok(version.map(|version| Compared { path, version: Some(version), finding: None }))
     }
 
-    fn find_difference(
-        &self,
-        node: &Node,
-        ino: Option<INodeNo>,
-        path: &str,
-    ) -> Result<Option<AuditFinding>, CatalogError> {
+    fn find_difference(&self, node: &Node, ino: Option<Ino>, path: &str) -> Result<Option<AuditFinding>, CatalogError> {
         let Some(listed) = self.listed.as_ref().filter(|_| !self.is_later(node)) else { return Ok(None) };
         if let Some(ino) = ino {
             if self.shown.says_the_same(node.ino, listed, ino)? {
@@ -188,7 +178,7 @@ impl Trees<'_> {
     }
 
     /// True if a folder of the tree has gone, or has other children, since the beginning.
-    fn has_changed(&self, folder: INodeNo) -> Result<bool, CatalogError> {
+    fn has_changed(&self, folder: Ino) -> Result<bool, CatalogError> {
         let inode = self.shown.inode(folder)?;
         Ok(inode.is_none_or(|inode| inode.former.is_some() || self.is_later(&inode.node)))
     }

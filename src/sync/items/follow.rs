@@ -10,10 +10,10 @@ use super::{PageNews, may_be_page, version};
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, ReadPage, Resource, Snapshot};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
+use crate::platform::ino::Ino;
 use crate::platform::scheduling::low_priority;
 use crate::source::http::{Client, Priority};
 use crate::sync::status::SyncStatus;
-use fuser::INodeNo;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::RecvError;
@@ -71,7 +71,7 @@ pub struct Follower {
     /// Receives the news of pages.
     pub batches: mpsc::Sender<PageBatch>,
     /// Files that are read and folders that are listed: their pages come first.
-    pub opened: mpsc::Receiver<INodeNo>,
+    pub opened: mpsc::Receiver<Ino>,
     /// Changes with each refresh that has committed something, or that a person has asked for.
     pub refreshes: watch::Receiver<Refreshes>,
     /// Receives how many pages are read.
@@ -90,9 +90,9 @@ struct DuePage {
 #[derive(Default)]
 struct Scanned {
     /// Each with whether it was never read.
-    due: Vec<(PageKey, INodeNo, bool)>,
+    due: Vec<(PageKey, Ino, bool)>,
     /// The last inode that was looked at.
-    last: Option<INodeNo>,
+    last: Option<Ino>,
     gone: Vec<Uri>,
     /// Pages that rest and are not due any more.
     rested: Vec<PageKey>,
@@ -209,7 +209,7 @@ impl Follower {
 
     /// Starts a task that reads the page behind `ino`, where it is due. Its requests hold permits of their hosts, which must not wait for
     /// this loop.
-    fn read(&self, reading: &mut JoinSet<PageRead>, key: PageKey, ino: INodeNo, asked: u64) {
+    fn read(&self, reading: &mut JoinSet<PageRead>, key: PageKey, ino: Ino, asked: u64) {
         let (catalog, client) = (self.catalog.clone(), self.client.clone());
         reading.spawn(async move {
             let look_up = move || catalog.snapshot().and_then(|snapshot| due_page(&snapshot, ino, asked > 0));
@@ -222,7 +222,7 @@ impl Follower {
     }
 
     /// Lets the page behind `ino` come first, or those right below a folder.
-    fn bring_forward(&self, ino: INodeNo, queue: &mut PageQueue) {
+    fn bring_forward(&self, ino: Ino, queue: &mut PageQueue) {
         let pages = self.catalog.snapshot().and_then(|snapshot| {
             let mut pages = Vec::new();
             match snapshot.attributes(ino)?.map(|node| node.kind) {
@@ -243,7 +243,7 @@ impl Follower {
     }
 
     /// Looks for pages that are due behind the inode `last`, and for pages that have left the tree.
-    async fn scan(&self, last: Option<INodeNo>, resting: Vec<(PageKey, INodeNo)>, is_asked: bool) -> Scanned {
+    async fn scan(&self, last: Option<Ino>, resting: Vec<(PageKey, Ino)>, is_asked: bool) -> Scanned {
         let catalog = self.catalog.clone();
         let scan = move || low_priority(|| scan(&catalog, last, &resting, is_asked).map_err(|cause| chain(&cause)));
         let scanned = tokio::task::spawn_blocking(scan).await.unwrap_or_else(|cause| Err(cause.to_string()));
@@ -291,12 +291,12 @@ fn key(page: &Uri) -> PageKey {
 }
 
 /// True if a landing page is behind `ino`, and is to be read.
-pub fn is_due(snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<bool, CatalogError> {
+pub fn is_due(snapshot: &Snapshot<'_>, ino: Ino) -> Result<bool, CatalogError> {
     Ok(due_page(snapshot, ino, false)?.is_some())
 }
 
 /// The page behind `ino`, which another inode may stand for by now, if it is one and due. `is_asked`: so is one that was read in part.
-fn due_page(snapshot: &Snapshot<'_>, ino: INodeNo, is_asked: bool) -> Result<Option<DuePage>, CatalogError> {
+fn due_page(snapshot: &Snapshot<'_>, ino: Ino, is_asked: bool) -> Result<Option<DuePage>, CatalogError> {
     let Some(Resource { uri, .. }) = snapshot.resource(ino)?.filter(may_be_page) else { return Ok(None) };
     let node = snapshot.locate(&uri)?;
     let Some(resource) = node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten() else { return Ok(None) };
@@ -311,8 +311,8 @@ fn due_page(snapshot: &Snapshot<'_>, ino: INodeNo, is_asked: bool) -> Result<Opt
 /// A scan of the tree behind the inode `last`, of the pages that rest, and of those that were read.
 fn scan(
     catalog: &Catalog,
-    last: Option<INodeNo>,
-    resting: &[(PageKey, INodeNo)],
+    last: Option<Ino>,
+    resting: &[(PageKey, Ino)],
     is_asked: bool,
 ) -> Result<Scanned, CatalogError> {
     let mut scanned = Scanned { last, ..Scanned::default() };

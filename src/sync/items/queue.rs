@@ -1,8 +1,8 @@
 //! The landing pages that are due: which is read next, and which rest after a failure. Pure.
 
+use crate::platform::ino::Ino;
 use crate::platform::penalty_box::PenaltyBox;
 use crate::sync::status::PagesStatus;
-use fuser::INodeNo;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -27,7 +27,7 @@ struct Unread {
     state: PageState,
     /// True if it was never read, in any version.
     is_new: bool,
-    ino: INodeNo,
+    ino: Ino,
     /// True if another version came while this one was read.
     is_outdated: bool,
 }
@@ -48,7 +48,7 @@ pub struct PageQueue {
 
 impl PageQueue {
     /// Adds a page that is due, or its new inode. `is_new`: it was never read, in any version.
-    pub fn push(&mut self, key: PageKey, ino: INodeNo, is_new: bool) {
+    pub fn push(&mut self, key: PageKey, ino: Ino, is_new: bool) {
         match self.unread.entry(key) {
             Entry::Vacant(unread) => {
                 unread.insert(Unread { state: PageState::Waiting, is_new, ino, is_outdated: false });
@@ -66,12 +66,12 @@ impl PageQueue {
     }
 
     /// True if a page has not been read yet.
-    pub fn holds(&self, ino: INodeNo) -> bool {
+    pub fn holds(&self, ino: Ino) -> bool {
         self.by_inode.contains_key(&ino.0)
     }
 
     /// Lets a page that waits or rests come first.
-    pub fn bring_forward(&mut self, ino: INodeNo) {
+    pub fn bring_forward(&mut self, ino: Ino) {
         let Some(key) = self.by_inode.get(&ino.0) else { return };
         if let Some(unread) = self.unread.get_mut(key).filter(|unread| unread.state != PageState::Reading) {
             unread.state = PageState::Waiting;
@@ -81,7 +81,7 @@ impl PageQueue {
     }
 
     /// The next page to read; `only_first`: only one that a program waits for.
-    pub fn next(&mut self, only_first: bool) -> Option<(PageKey, INodeNo)> {
+    pub fn next(&mut self, only_first: bool) -> Option<(PageKey, Ino)> {
         loop {
             let key = match self.first.pop_front() {
                 None if only_first => return None,
@@ -120,7 +120,7 @@ impl PageQueue {
     }
 
     /// The pages that rest.
-    pub fn resting(&self) -> Vec<(PageKey, INodeNo)> {
+    pub fn resting(&self) -> Vec<(PageKey, Ino)> {
         self.resting.iter().filter_map(|key| Some((*key, self.unread.get(key)?.ino))).collect()
     }
 
@@ -162,7 +162,7 @@ mod tests {
 
     fn queue(pages: &[u64]) -> PageQueue {
         let mut queue = PageQueue::default();
-        pages.iter().for_each(|page| queue.push(*page, INodeNo(10 * page), true));
+        pages.iter().for_each(|page| queue.push(*page, Ino(10 * page), true));
         queue
     }
 
@@ -175,11 +175,11 @@ mod tests {
         let mut queue = queue(&[1, 2, 3]);
         assert_eq!(queue.next(true), None);
 
-        queue.bring_forward(INodeNo(30));
+        queue.bring_forward(Ino(30));
 
-        assert_eq!(queue.next(true), Some((3, INodeNo(30))));
+        assert_eq!(queue.next(true), Some((3, Ino(30))));
         assert_eq!(order(&mut queue), [1, 2]);
-        queue.bring_forward(INodeNo(10));
+        queue.bring_forward(Ino(10));
         assert_eq!(queue.next(false), None, "it is being read");
     }
 
@@ -187,11 +187,11 @@ mod tests {
     fn a_new_version_of_a_page_takes_the_place_of_the_old_one() {
         let mut queue = queue(&[1]);
 
-        queue.push(1, INodeNo(11), false);
+        queue.push(1, Ino(11), false);
 
-        assert!(queue.holds(INodeNo(11)) && !queue.holds(INodeNo(10)));
+        assert!(queue.holds(Ino(11)) && !queue.holds(Ino(10)));
         assert_eq!(queue.status(0), PagesStatus { read: 0, all: 1, failed: 0 });
-        assert_eq!(queue.next(false), Some((1, INodeNo(11))));
+        assert_eq!(queue.next(false), Some((1, Ino(11))));
     }
 
     #[test]
@@ -199,10 +199,10 @@ mod tests {
         let mut queue = queue(&[1]);
         let (key, _) = queue.next(false).unwrap();
 
-        queue.push(1, INodeNo(11), false);
+        queue.push(1, Ino(11), false);
         queue.done(key);
 
-        assert_eq!(queue.next(false), Some((1, INodeNo(11))));
+        assert_eq!(queue.next(false), Some((1, Ino(11))));
         queue.done(key);
         assert_eq!((queue.next(false), queue.status(1).all), (None, 1));
     }
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn pages_are_counted_by_what_was_read_in_some_version() {
         let mut queue = queue(&[1, 2, 3]);
-        queue.push(4, INodeNo(40), false);
+        queue.push(4, Ino(40), false);
         assert_eq!(queue.status(10), PagesStatus { read: 9, all: 13, failed: 0 });
 
         let (first, _) = queue.next(false).unwrap();

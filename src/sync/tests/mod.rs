@@ -99,7 +99,7 @@ impl Destination {
     fn files(&self) -> BTreeMap<String, (u64, Option<u64>)> {
         let snapshot = self.catalog.snapshot().unwrap();
         let mut files = BTreeMap::new();
-        let mut folders = vec![(String::new(), fuser::INodeNo::ROOT)];
+        let mut folders = vec![(String::new(), crate::platform::ino::Ino::ROOT)];
         while let Some((path, folder)) = folders.pop() {
             let mut visit = |_, name: &[u8], node: Node| {
                 let path = format!("{path}/{}", String::from_utf8_lossy(name));

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 /// The poller of a destination, as a mount runs it.
 struct Polling {
     commands: mpsc::Sender<Command>,
-    renewals: mpsc::UnboundedSender<(fuser::INodeNo, Renewal)>,
+    renewals: mpsc::UnboundedSender<(crate::platform::ino::Ino, Renewal)>,
     invalidated: mpsc::UnboundedReceiver<Vec<Invalidation>>,
     refreshed: mpsc::UnboundedReceiver<()>,
     status: watch::Receiver<SyncStatus>,
@@ -111,7 +111,7 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     let mut answer = polling.request();
     let (connection, _) = silent.accept().await.unwrap();
 
-    polling.renewals.send((fuser::INodeNo(before), Renewal::AsPublished)).unwrap();
+    polling.renewals.send((crate::platform::ino::Ino(before), Renewal::AsPublished)).unwrap();
 
     assert!(!polling.invalidated.recv().await.unwrap().is_empty());
     assert!(answer.try_recv().is_err(), "the refresh waits still");
@@ -121,7 +121,7 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     assert_eq!(polling.status.borrow().clone().refreshing_since, None);
     let catalog = polling.end().await;
     let root = catalog.snapshot().unwrap();
-    let now = root.lookup(fuser::INodeNo::ROOT, b"a").unwrap().unwrap();
+    let now = root.lookup(crate::platform::ino::Ino::ROOT, b"a").unwrap().unwrap();
     assert_ne!(now.ino.0, before);
 }
 

@@ -121,7 +121,7 @@ async fn no_answer_is_no_change_and_a_page_is_no_resource() {
 fn digests_of_coded_bytes_are_not_those_of_a_read() {
     let plain = FetchSpec {
         hashes: vec![digest(Algorithm::Md5, b"x")],
-        ..FetchSpec::new(INodeNo(2), crate::document::Uri::parse("http://h/a").unwrap())
+        ..FetchSpec::new(Ino(2), crate::document::Uri::parse("http://h/a").unwrap())
     };
     let coded = FetchSpec { encoding: Some("gzip".into()), ..plain.clone() };
     let as_it_comes = FetchSpec { encoding: Some("br".into()), ..plain.clone() };

@@ -75,7 +75,7 @@ async fn a_wrong_published_digest_or_length_is_an_error_named_so() {
     let body = bytes(1_000, 13);
     let server = Server::of(&body, None);
     let wrong_digest = vouched(&server, &bytes(1_000, 14));
-    let wrong_length = FetchSpec { ino: INodeNo(3), length: Some(999), ..vouched(&server, &body) };
+    let wrong_length = FetchSpec { ino: Ino(3), length: Some(999), ..vouched(&server, &body) };
     let mounted = Mounted::plain(&server);
 
     let message = mounted.read_all(&wrong_digest).await.unwrap_err().to_string();
@@ -214,7 +214,7 @@ async fn a_coded_retry_after_plain_blocks_poisons_nothing() {
             _ => assert!(matches!(end, Err(ContentError::Changed { .. })), "{end:?}"),
         }
         assert!(!mounted.events().contains(&Event::Poisoned(spec.ino)));
-        let next = FetchSpec { ino: INodeNo(3), ..spec };
+        let next = FetchSpec { ino: Ino(3), ..spec };
         assert!(mounted.read_all(&next).await.unwrap() == body, "another inode finds the object");
     }
 }
@@ -274,9 +274,9 @@ async fn an_unrequested_coding_is_decoded() {
     let server = Server::start(move |_| Reply::full(&answer).with("Content-Encoding", "gzip"));
     let mounted = Mounted::plain(&server);
     let decoded = vouched(&server, &body);
-    let as_it_lies = FetchSpec { ino: INodeNo(3), ..vouched(&server, &coded) };
-    let only_length = FetchSpec { ino: INodeNo(4), ..measured(&server, &body) };
-    let nothing = FetchSpec { ino: INodeNo(5), ..bare(&server, "/a") };
+    let as_it_lies = FetchSpec { ino: Ino(3), ..vouched(&server, &coded) };
+    let only_length = FetchSpec { ino: Ino(4), ..measured(&server, &body) };
+    let nothing = FetchSpec { ino: Ino(5), ..bare(&server, "/a") };
 
     assert_eq!(server_asks(&mounted, &decoded, &server).await, Some("identity".into()));
     assert_eq!(mounted.read_all(&decoded).await.unwrap(), body);
@@ -287,7 +287,7 @@ async fn an_unrequested_coding_is_decoded() {
         assert!(mounted.read_all(&spec).await.unwrap() == body, "{verified:?}");
         assert_eq!(mounted.content.state(spec.ino).1, verified);
     }
-    let packed = FetchSpec { ino: INodeNo(6), ..bare(&server, "/a.tar.gz") };
+    let packed = FetchSpec { ino: Ino(6), ..bare(&server, "/a.tar.gz") };
     assert!(mounted.read_all(&packed).await.unwrap() == coded, "its name says that it is compressed");
 }
 
@@ -324,7 +324,7 @@ async fn a_published_coding_is_requested_verified_and_decoded() {
         assert_eq!(mounted.read_all(&spec).await.unwrap(), body);
         assert_eq!(server.received().len(), 1);
         assert_eq!(server.received()[0].field("accept-encoding"), Some("gzip"));
-        let plain = FetchSpec { ino: INodeNo(3), encoding: None, ..spec };
+        let plain = FetchSpec { ino: Ino(3), encoding: None, ..spec };
         assert_eq!(mounted.read_all(&plain).await.unwrap(), coded, "the decoded object does not lie under the digest");
     }
 }
@@ -400,12 +400,12 @@ async fn a_page_where_a_file_is_published_is_a_soft_404() {
     let server = Server::start(move |_| Reply::full(page).with("Content-Type", "text/html; charset=utf-8"));
     let mounted = Mounted::plain(&server);
     let pdf = FetchSpec { media_type: Some("application/pdf".into()), ..bare(&server, "/a") };
-    let html = FetchSpec { ino: INodeNo(3), media_type: Some("text/html".into()), ..bare(&server, "/a") };
-    let proven = FetchSpec { ino: INodeNo(4), media_type: Some("application/pdf".into()), ..vouched(&server, page) };
+    let html = FetchSpec { ino: Ino(3), media_type: Some("text/html".into()), ..bare(&server, "/a") };
+    let proven = FetchSpec { ino: Ino(4), media_type: Some("application/pdf".into()), ..vouched(&server, page) };
 
     let message = mounted.read_all(&pdf).await.unwrap_err().to_string();
     assert!(message.contains("login page"), "{message}");
-    assert!(mounted.size(&FetchSpec { ino: INodeNo(5), ..pdf }).await.is_err());
+    assert!(mounted.size(&FetchSpec { ino: Ino(5), ..pdf }).await.is_err());
     assert_eq!(mounted.read_all(&html).await.unwrap(), page);
     assert_eq!(mounted.read_all(&proven).await.unwrap(), page);
     assert_eq!(server.received()[0].field("accept"), Some("application/pdf"));
@@ -428,14 +428,14 @@ async fn mirrors_are_asked_in_their_order_and_when_others_fail() {
     assert_eq!(mounted.read_all(&first).await.unwrap(), body);
     assert_eq!(asked(0), ["/wrong", "/wrong", "/none", "/right"]);
 
-    let unvouched = FetchSpec { ino: INodeNo(3), hashes: Vec::new(), uri: server.uri("/none"), ..first.clone() };
+    let unvouched = FetchSpec { ino: Ino(3), hashes: Vec::new(), uri: server.uri("/none"), ..first.clone() };
     let unvouched = FetchSpec { mirrors: mirrors(&["/right"]), ..unvouched };
     assert_eq!(mounted.read_all(&unvouched).await.unwrap(), body);
     assert_eq!(asked(4), ["/none", "/right"]);
 
-    let nowhere = FetchSpec { ino: INodeNo(4), mirrors: mirrors(&["/no", "/none"]), ..vouched(&server, b"other") };
+    let nowhere = FetchSpec { ino: Ino(4), mirrors: mirrors(&["/no", "/none"]), ..vouched(&server, b"other") };
     assert_eq!(status_of(mounted.read_all(&nowhere).await), Some(404));
-    let wrong = FetchSpec { ino: INodeNo(5), mirrors: mirrors(&["/wrong", "/none"]), ..nowhere };
+    let wrong = FetchSpec { ino: Ino(5), mirrors: mirrors(&["/wrong", "/none"]), ..nowhere };
     assert!(is_mismatch(&mounted.read_all(&wrong).await), "wrong bytes show more than a refusal");
 }
 
@@ -445,7 +445,7 @@ async fn without_fixity_hashes_do_not_count_but_lengths_do() {
     let server = Server::of(&body, None);
     let mounted = Mounted::new(&server, |config| config.fixity = Fixity::Off);
     let wrong_hash = vouched(&server, &bytes(10_000, 31));
-    let wrong_length = FetchSpec { ino: INodeNo(3), length: Some(9_999), ..wrong_hash.clone() };
+    let wrong_length = FetchSpec { ino: Ino(3), length: Some(9_999), ..wrong_hash.clone() };
 
     assert_eq!(mounted.read_all(&wrong_hash).await.unwrap(), body);
     assert_eq!(mounted.content.state(wrong_hash.ino).1, Verified::Length);

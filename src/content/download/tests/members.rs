@@ -63,7 +63,7 @@ impl Stage {
             length: Some(published.len() as u64),
             hashes: vec![digest(Algorithm::Sha256, published)],
             member: Some(PackageMember { package: self.server.uri(DUMP), path: format!("/{name}").into() }),
-            ..FetchSpec::new(INodeNo(ino), self.server.uri(&format!("/{name}")))
+            ..FetchSpec::new(Ino(ino), self.server.uri(&format!("/{name}")))
         }
     }
 
@@ -88,7 +88,7 @@ async fn a_member_smaller_than_its_resource_is_read_from_the_package() {
 
     assert!(stage.read(&stage.spec(2, "a", &right)).await.unwrap() == right);
     assert_eq!(stage.asked(), (1, 0));
-    assert_eq!(stage.content.state(INodeNo(2)).1, Verified::Digest(Algorithm::Sha256));
+    assert_eq!(stage.content.state(Ino(2)).1, Verified::Digest(Algorithm::Sha256));
 }
 
 /// `ls -l` of names that were never sized reads nothing.

@@ -53,14 +53,14 @@ async fn the_listed_version_comes_from_its_memento_after_a_change() {
         (3, FetchSpec { mementos: vec![server.uri("/m/timeless")], ..vouched.clone() }),
         (4, FetchSpec { timegate: Some(server.uri("/gate")), ..vouched.clone() }),
     ] {
-        let spec = FetchSpec { ino: INodeNo(ino), ..links };
+        let spec = FetchSpec { ino: Ino(ino), ..links };
         // So that none is found under the digest of the one before.
         mounted = Mounted::plain(&server);
 
         assert_eq!(mounted.read_all(&spec).await.unwrap(), LISTED, "{spec:?}");
         assert_eq!(mounted.content.state(spec.ino).1, Verified::Digest(Algorithm::Sha256));
     }
-    assert_eq!(mounted.events(), [Event::Sized(INodeNo(4), LISTED.len() as u64)], "no change is reported");
+    assert_eq!(mounted.events(), [Event::Sized(Ino(4), LISTED.len() as u64)], "no change is reported");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -92,7 +92,7 @@ async fn a_replaced_version_is_served_by_its_memento_or_not_at_all() {
     let gone = FetchSpec { mementos: vec![server.uri("/none")], ..replaced.clone() };
     let vouched = FetchSpec { hashes: vec![digest(Algorithm::Sha256, b"none has these")], ..gone.clone() };
     for (ino, spec) in [(3, replaced), (4, of_no_known_time), (5, gone), (6, vouched)] {
-        let spec = FetchSpec { ino: INodeNo(ino), ..spec };
+        let spec = FetchSpec { ino: Ino(ino), ..spec };
         let read = mounted.read_all(&spec).await;
         assert!(matches!(read, Err(ContentError::Changed { .. })), "{spec:?}: {read:?}");
     }
@@ -108,12 +108,8 @@ async fn a_replaced_version_comes_from_loc_where_proved_the_same() {
     let replaced = FetchSpec { is_replaced: true, ..shown };
 
     assert_eq!(mounted.read_all(&replaced).await.unwrap(), NOW, "the same strong ETag");
-    let vouched = FetchSpec {
-        ino: INodeNo(3),
-        is_replaced: true,
-        hashes: vec![digest(Algorithm::Md5, NOW)],
-        ..bare(&server, "/a")
-    };
+    let vouched =
+        FetchSpec { ino: Ino(3), is_replaced: true, hashes: vec![digest(Algorithm::Md5, NOW)], ..bare(&server, "/a") };
     assert_eq!(mounted.read_all(&vouched).await.unwrap(), NOW, "the published digest");
     mounted.events();
 }
@@ -125,7 +121,7 @@ async fn a_mount_of_an_earlier_time_never_shows_current_bytes() {
     let mounted = Mounted::plain(&server);
     let then = FetchSpec { as_of: time(EARLIER), lastmod: None, ..listed(&server) };
     let read = |ino, spec: FetchSpec| {
-        let spec = FetchSpec { ino: INodeNo(ino), ..spec };
+        let spec = FetchSpec { ino: Ino(ino), ..spec };
         let mounted = &mounted;
         async move { mounted.read_all(&spec).await }
     };
@@ -197,7 +193,7 @@ async fn mirrors_that_failed_or_sent_wrong_bytes_are_asked_last() {
     let config = ContentConfig { observed_folder: folder, ..mounted.config.clone() };
     let content = Content::open(config, client.unwrap(), Handle::current(), sender).unwrap();
     let resource = |ino: u64, path: &str| FetchSpec {
-        ino: INodeNo(ino),
+        ino: Ino(ino),
         mirrors: vec![(1, dead.uri(path)), (2, lying.uri(path))],
         hashes: vec![digest(Algorithm::Sha256, &body)],
         ..bare(&server, path)

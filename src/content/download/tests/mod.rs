@@ -105,7 +105,7 @@ impl Mounted {
     async fn gives_way(&self, spec: &FetchSpec) {
         for ino in 1000..1100 {
             let other = self.content.new_download();
-            self.content.table.lock().insert(INodeNo(ino), Arc::new(other));
+            self.content.table.lock().insert(Ino(ino), Arc::new(other));
         }
         until(|| self.content.table.get(spec.ino).is_none()).await;
         self.content.table.lock().clear();
@@ -180,7 +180,7 @@ fn digest(algorithm: Algorithm, bytes: &[u8]) -> Digest {
 
 /// A resource of which nothing but the URI is published.
 fn bare(server: &Server, path: &str) -> FetchSpec {
-    FetchSpec::new(INodeNo(2), server.uri(path))
+    FetchSpec::new(Ino(2), server.uri(path))
 }
 
 /// A resource of published length.
@@ -239,8 +239,8 @@ async fn equal_bytes_of_another_inode_are_found_under_their_digest() {
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
     let first = vouched(&server, &body);
-    let second = FetchSpec { ino: INodeNo(3), uri: server.uri("/elsewhere"), ..first.clone() };
-    let too_long = FetchSpec { ino: INodeNo(4), length: Some(5_001), ..second.clone() };
+    let second = FetchSpec { ino: Ino(3), uri: server.uri("/elsewhere"), ..first.clone() };
+    let too_long = FetchSpec { ino: Ino(4), length: Some(5_001), ..second.clone() };
     mounted.read_all(&first).await.unwrap();
 
     assert_eq!(mounted.read_all(&second).await.unwrap(), body);
@@ -311,7 +311,7 @@ async fn an_object_pinned_before_it_came_is_pinned_when_it_comes() {
     let body = bytes(5_000, 5);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
-    let (one, other) = (vouched(&server, &body), FetchSpec { ino: INodeNo(3), ..vouched(&server, &body) });
+    let (one, other) = (vouched(&server, &body), FetchSpec { ino: Ino(3), ..vouched(&server, &body) });
     mounted.content.pin(one.ino);
     mounted.content.pin(other.ino);
     mounted.read_all(&one).await.unwrap();
@@ -393,7 +393,7 @@ async fn the_in_flight_table_is_free_during_a_lookup() {
     let mounted = Mounted::plain(&server);
     let first = vouched(&server, &body);
     mounted.read_all(&first).await.unwrap();
-    let (second, content) = (FetchSpec { ino: INodeNo(3), ..first }, Arc::clone(&mounted.content));
+    let (second, content) = (FetchSpec { ino: Ino(3), ..first }, Arc::clone(&mounted.content));
     let slow = mounted.content.metadata.locked(&[]);
     let reading = tokio::spawn(async move { content.read(&second, Requester::default(), 0, 5_000).await });
 

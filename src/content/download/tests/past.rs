@@ -143,7 +143,7 @@ async fn strict_fixity_past_the_cache_takes_two_requests() {
 
     assert!(mounted.read_all(&spec).await.unwrap() == body);
     assert_eq!(asked.load(Ordering::SeqCst), 2);
-    let wrong = FetchSpec { ino: INodeNo(3), uri: server.uri("/wrong"), ..spec };
+    let wrong = FetchSpec { ino: Ino(3), uri: server.uri("/wrong"), ..spec };
     assert!(matches!(mounted.read(&wrong, 0, 1).await, Err(ContentError::Mismatch { .. })));
 }
 

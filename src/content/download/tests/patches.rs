@@ -48,7 +48,7 @@ impl Source {
             hashes: Vec::new(),
         };
         FetchSpec {
-            ino: INodeNo(100 + u64::from(number)),
+            ino: Ino(100 + u64::from(number)),
             media_type: Some("application/json".into()),
             patches: patches.iter().map(patch).collect(),
             ..FetchSpec { uri: self.server.uri("/res"), ..vouched(&self.server, &version(number)) }
@@ -82,7 +82,7 @@ async fn a_version_found_under_its_digest_is_patched() {
 
     // The version before is remembered until the end of the mount.
     let mounted = mounted.restarted(&source.server).await;
-    mounted.read_all(&FetchSpec { ino: INodeNo(9), ..source.spec(1, &[]) }).await.unwrap();
+    mounted.read_all(&FetchSpec { ino: Ino(9), ..source.spec(1, &[]) }).await.unwrap();
     assert_eq!(mounted.read_all(&source.spec(2, &[2])).await.unwrap(), version(2));
 
     assert_eq!(source.asked(), ["/res", "/patch/2"]);

@@ -8,7 +8,7 @@ const ETAG: &str = "\"v1\"";
 
 /// A resource of its own inode.
 fn numbered(server: &Server, number: u64) -> FetchSpec {
-    FetchSpec { ino: INodeNo(number + 2), ..bare(server, &format!("/{number}")) }
+    FetchSpec { ino: Ino(number + 2), ..bare(server, &format!("/{number}")) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

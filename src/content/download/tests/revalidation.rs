@@ -39,7 +39,7 @@ impl Publication {
     }
 }
 
-fn validated_at(mounted: &Mounted, ino: INodeNo) -> Option<Timestamp> {
+fn validated_at(mounted: &Mounted, ino: Ino) -> Option<Timestamp> {
     mounted.content.metadata.get(ino).unwrap().validated_at
 }
 
@@ -159,6 +159,6 @@ async fn never_is_never_and_the_first_interval_is_whole() {
     let mounted = Mounted::plain(&server);
     let never = Some(crate::document::ChangeFrequency::Never);
 
-    assert_eq!(mounted.content.current_for(INodeNo(2), never), None);
-    assert_eq!(mounted.content.current_for(INodeNo(2), None), Some(Duration::from_secs(3600)));
+    assert_eq!(mounted.content.current_for(Ino(2), never), None);
+    assert_eq!(mounted.content.current_for(Ino(2), None), Some(Duration::from_secs(3600)));
 }

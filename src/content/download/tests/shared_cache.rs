@@ -193,7 +193,7 @@ async fn a_web_server_is_only_read() {
         false => server::Reply::status(404),
     });
     let other = bytes(10_000, 6);
-    let missing = FetchSpec { ino: INodeNo(3), hashes: vec![digest(Algorithm::Sha256, &other)], ..spec.clone() };
+    let missing = FetchSpec { ino: Ino(3), hashes: vec![digest(Algorithm::Sha256, &other)], ..spec.clone() };
 
     assert_eq!(machine.read_all(&spec).await.unwrap(), body);
     assert!(machine.read_all(&missing).await.is_err());
@@ -232,7 +232,7 @@ async fn a_store_that_fails_is_left_alone() {
         assert_eq!((did.hits, did.failures), (0, 1), "{number}: {did:?}");
         assert!(did.state.starts_with("paused: "), "{number}: {did:?}");
         let asked = store.received().len();
-        let next = FetchSpec { ino: INodeNo(3), uri: source.uri("/b"), hashes: Vec::new(), ..spec };
+        let next = FetchSpec { ino: Ino(3), uri: source.uri("/b"), hashes: Vec::new(), ..spec };
         let lastmod = Some(Timestamp { seconds: 1, nanos: 0 });
         machine.read_all(&FetchSpec { lastmod, ..next }).await.unwrap();
         assert_eq!(store.received().len(), asked, "{number}: it is not asked again at once");

@@ -18,7 +18,7 @@ fn body_of(request: &Received, bodies: &[Vec<u8>]) -> usize {
 fn numbered(server: &Server, bodies: &[Vec<u8>]) -> Vec<FetchSpec> {
     let each = bodies.iter().enumerate();
     each.map(|(number, body)| FetchSpec {
-        ino: INodeNo(2 + number as u64),
+        ino: Ino(2 + number as u64),
         uri: server.uri(&format!("/{number}")),
         ..vouched(server, body)
     })

@@ -88,7 +88,7 @@ async fn after_one_contradiction_the_whole_body_is_the_version() {
     });
     let mut mounted = Mounted::plain(&server);
     let first = bare(&server, "/a");
-    let next = FetchSpec { ino: INodeNo(3), ..first.clone() };
+    let next = FetchSpec { ino: Ino(3), ..first.clone() };
 
     assert_eq!(mounted.size(&first).await.unwrap(), 999);
     assert!(mounted.read_all(&first).await.is_err());
@@ -106,7 +106,7 @@ async fn an_empty_body_after_a_nonzero_head_is_no_empty_file() {
     });
     let mounted = Mounted::plain(&server);
     let first = bare(&server, "/a");
-    let next = FetchSpec { ino: INodeNo(3), ..first.clone() };
+    let next = FetchSpec { ino: Ino(3), ..first.clone() };
 
     assert_eq!(mounted.size(&first).await.unwrap(), 999);
     assert!(mounted.read_all(&first).await.is_err());
@@ -120,7 +120,7 @@ async fn a_digest_that_is_not_of_nothing_is_never_an_empty_file() {
     let server = Server::start(move |_| Reply::full(b"").with("ETag", ETAG));
     let mounted = Mounted::plain(&server);
     let spec = FetchSpec { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
-    let empty = FetchSpec { ino: INodeNo(3), hashes: vec![digest(Algorithm::Sha256, b"")], ..spec.clone() };
+    let empty = FetchSpec { ino: Ino(3), hashes: vec![digest(Algorithm::Sha256, b"")], ..spec.clone() };
 
     assert!(matches!(mounted.size(&spec).await, Err(ContentError::Mismatch { .. })));
     assert_eq!(mounted.size(&empty).await.unwrap(), 0);
@@ -217,7 +217,7 @@ async fn a_wrong_head_costs_the_inode_but_not_the_verified_object() {
     });
     let mut mounted = Mounted::plain(&server);
     let first = FetchSpec { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
-    let next = FetchSpec { ino: INodeNo(3), ..first.clone() };
+    let next = FetchSpec { ino: Ino(3), ..first.clone() };
 
     assert_eq!(mounted.size(&first).await.unwrap(), 999);
     assert!(matches!(mounted.read_all(&first).await, Err(ContentError::Changed { .. })), "never 1000 bytes of 999");

@@ -111,7 +111,7 @@ async fn the_inode_after_a_poisoned_one_waits_for_the_verdict() {
     gates[0].open();
     assert!(matches!(mounted.read(&spec, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
 
-    let next = FetchSpec { ino: INodeNo(3), ..spec };
+    let next = FetchSpec { ino: Ino(3), ..spec };
     let start = mounted.read(&next, 0, 10);
     tokio::pin!(start);
     while !matches!(mounted.content.state(next.ino), (State::Partial(bytes), _) if bytes >= EARLY) {
@@ -152,7 +152,7 @@ async fn a_right_retry_after_wrong_bytes_poisons_and_keeps_the_object() {
     assert!(matches!(mounted.read(&spec, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
     let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
     assert_eq!(event, Some(Event::Poisoned(spec.ino)));
-    let next = FetchSpec { ino: INodeNo(3), ..spec };
+    let next = FetchSpec { ino: Ino(3), ..spec };
     assert!(mounted.read_all(&next).await.unwrap() == body, "the name's new inode finds it");
     assert_eq!(server.received().len(), 2);
 }

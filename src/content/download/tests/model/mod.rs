@@ -58,7 +58,7 @@ struct File {
 struct Model {
     files: Vec<File>,
     events: UnboundedReceiver<Event>,
-    changed: Vec<INodeNo>,
+    changed: Vec<Ino>,
     /// Inodes that are poisoned and have no name any more.
     poisoned: Vec<FetchSpec>,
 }
@@ -230,7 +230,7 @@ impl World {
     fn named(&mut self, bodies: &[Arc<Body>], places: [usize; 2], has_mirror: bool) -> Shown {
         self.inodes += 1;
         let uri = |place: usize| self.server.uri(&format!("/{place}"));
-        let mut spec = FetchSpec::new(INodeNo(self.inodes), uri(places[0]));
+        let mut spec = FetchSpec::new(Ino(self.inodes), uri(places[0]));
         let current = self.places.lock().unwrap()[places[0]].current;
         let is_right = self.is_honest || self.random.chance(75);
         let published = if is_right { current } else { self.random.below(bodies.len() as u64) as usize };
@@ -434,7 +434,7 @@ impl World {
     }
 
     /// What is held in memory alone cannot be pinned.
-    fn is_on_disk(&self, ino: INodeNo) -> bool {
+    fn is_on_disk(&self, ino: Ino) -> bool {
         self.content().object(ino).is_some() && self.content().is_whole(ino)
     }
 
