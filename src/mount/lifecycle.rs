@@ -149,6 +149,7 @@ pub fn run(
     let connection = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
     let effects = MountEffects::new(connection, catalog.clone(), content.clone(), runtime.handle());
     let invalidator = Invalidator::spawn(inbox, effects).map_err(system("the invalidator cannot start"))?;
+    let _ = reporter.mounted.set(Timestamp::now());
     if let Some(Err(cause)) = registration.as_mut().map(|registration| registration.mounted(device.as_deref())) {
         tracing::warn!(%cause, "commands cannot find this mount");
     }
@@ -164,7 +165,6 @@ pub fn run(
     if let Some(subscriber) = &subscriber {
         let _ = reporter.subscriber.set(subscriber.clone());
     }
-    let _ = reporter.mounted.set(Timestamp::now());
     if let Some(listener) = metrics {
         runtime.spawn(control::serve_metrics(listener, reporter.metrics()));
     }
