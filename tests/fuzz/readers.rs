@@ -66,11 +66,11 @@ fn base() -> Uri {
     Uri::parse("http://h/d/page").unwrap()
 }
 
-/// An error without what is of its case: names, numbers and quoted parts.
+/// The beginning of an error, without what is of its case.
 fn kind(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
-    let unquoted: String = text.split('"').step_by(2).collect();
-    unquoted.chars().filter(|letter| letter.is_ascii_alphabetic() || *letter == ' ').take(80).collect()
+    let words = text.split([':', '"', '`', '<']).next().unwrap_or_default();
+    words.chars().filter(|letter| letter.is_ascii_alphabetic() || *letter == ' ').take(60).collect()
 }
 
 fn round_trips(uri: &Uri) {

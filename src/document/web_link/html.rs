@@ -2,29 +2,122 @@
 
 use super::{Links, WebLink};
 use crate::document::Uri;
-use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
+use html5gum::emitters::callback::{CallbackEmitter, CallbackEvent};
+use html5gum::{Readable, Reader, Span, Tokenizer};
+use std::cell::Cell;
+use std::convert::Infallible;
+
+/// Attributes of one tag. A quotation mark behind so many ends the reading: for each quoted attribute of a tag the tokenizer calls
+/// itself, and a page of nothing else would overflow the stack.
+const MOST_ATTRIBUTES: usize = 100;
+
+/// A tag of a page.
+struct Tag {
+    name: Vec<u8>,
+    is_end: bool,
+    /// Names and values, in page order.
+    attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Tag {
+    fn new(name: &[u8], is_end: bool) -> Tag {
+        Tag { name: name.to_vec(), is_end, attributes: Vec::new() }
+    }
+
+    /// The first attribute of a name.
+    fn attribute(&self, name: &[u8]) -> Option<String> {
+        let (_, value) = self.attributes.iter().find(|(attribute, _)| attribute == name)?;
+        Some(String::from_utf8_lossy(value).trim().to_owned())
+    }
+}
+
+/// A tag has more attributes than are read.
+#[derive(Debug, thiserror::Error)]
+#[error("a tag of more than {MOST_ATTRIBUTES} attributes")]
+struct TooManyAttributes;
+
+/// A page, up to a tag of too many attributes.
+struct BoundedPage<'a, R> {
+    page: R,
+    /// The attributes of the tag that is being read.
+    attributes: &'a Cell<usize>,
+}
+
+impl<R> BoundedPage<'_, R> {
+    fn check(attributes: &Cell<usize>, next: Option<u8>) -> Result<(), TooManyAttributes> {
+        let is_too_many = next == Some(b'"') && attributes.get() > MOST_ATTRIBUTES;
+        if is_too_many { Err(TooManyAttributes) } else { Ok(()) }
+    }
+}
+
+impl<R: Reader<Error = Infallible>> Reader for BoundedPage<'_, R> {
+    type Error = TooManyAttributes;
+
+    fn read_byte(&mut self) -> Result<Option<u8>, TooManyAttributes> {
+        let Ok(byte) = self.page.read_byte();
+        Self::check(self.attributes, byte).map(|()| byte)
+    }
+
+    fn try_read_string(&mut self, text: &[u8], case_sensitive: bool) -> Result<bool, TooManyAttributes> {
+        let Ok(is_next) = self.page.try_read_string(text, case_sensitive);
+        Ok(is_next)
+    }
+
+    fn read_until<'b>(
+        &'b mut self,
+        needle: &[u8],
+        buffer: &'b mut [u8; 4],
+    ) -> Result<Option<&'b [u8]>, TooManyAttributes> {
+        let Ok(bytes) = self.page.read_until(needle, buffer);
+        Self::check(self.attributes, bytes.and_then(|bytes| bytes.first().copied())).map(|()| bytes)
+    }
+}
 
 /// The links of a page's head in page order, and whether the head has ended in these bytes. `base` is the page's address;
 /// `<base href>` counts.
 ///
 /// Text that is not markup (comments, scripts and the like) yields nothing, nor does a tag that the bytes cut off.
 pub fn links_of_html(page: &[u8], base: &Uri) -> (Vec<WebLink>, bool) {
-    let mut emitter = DefaultEmitter::default();
+    let (attributes, mut open) = (Cell::new(0), None::<Tag>);
+    let mut emitter = CallbackEmitter::new(|event: CallbackEvent<'_>, _: Span<()>| match event {
+        CallbackEvent::OpenStartTag { name } => {
+            open = Some(Tag::new(name, false));
+            None
+        }
+        CallbackEvent::AttributeName { name } => {
+            attributes.set(attributes.get() + 1);
+            let tag = open.as_mut().filter(|tag| [&b"link"[..], b"base"].contains(&&*tag.name));
+            tag?.attributes.push((name.to_vec(), Vec::new()));
+            None
+        }
+        CallbackEvent::AttributeValue { value } => {
+            open.as_mut()?.attributes.last_mut()?.1 = value.to_vec();
+            None
+        }
+        CallbackEvent::CloseStartTag { .. } => {
+            attributes.set(0);
+            open.take()
+        }
+        CallbackEvent::EndTag { name } => {
+            attributes.set(0);
+            Some(Tag::new(name, true))
+        }
+        _ => None,
+    });
     emitter.naively_switch_states(true);
     let (mut published_base, mut tags, mut has_ended) = (None, Vec::new(), false);
     let mut templates: usize = 0;
-    for Ok(token) in Tokenizer::new_with_emitter(page, emitter) {
-        match token {
-            Token::StartTag(tag) if tag.name.as_slice() == b"template" => templates += 1,
-            Token::EndTag(tag) if tag.name.as_slice() == b"template" => templates = templates.saturating_sub(1),
+    let page = BoundedPage { page: page.to_reader(), attributes: &attributes };
+    for tag in Tokenizer::new_with_emitter(page, emitter).map_while(Result::ok) {
+        match (&*tag.name, tag.is_end) {
+            (b"template", false) => templates += 1,
+            (b"template", true) => templates = templates.saturating_sub(1),
             // A template is markup for scripts, and no part of the page.
-            Token::StartTag(tag) if templates == 0 => match tag.name.as_slice() {
-                b"base" if published_base.is_none() => published_base = attribute(&tag, b"href"),
-                b"link" => tags.push(tag),
-                b"body" => has_ended = true,
-                _ => {}
-            },
-            Token::EndTag(tag) if templates == 0 => has_ended = tag.name.as_slice() == b"head",
+            _ if templates > 0 => {}
+            (b"base", false) if published_base.is_none() => published_base = tag.attribute(b"href"),
+            (b"link", false) => tags.push(tag),
+            (b"body", false) => has_ended = true,
+            (name, true) => has_ended = name == b"head",
             _ => {}
         }
         if has_ended {
@@ -34,18 +127,13 @@ pub fn links_of_html(page: &[u8], base: &Uri) -> (Vec<WebLink>, bool) {
     let published_base = published_base.and_then(|published| Uri::resolve(Some(base), &published).ok());
     let mut links = Links::new(published_base.as_ref().unwrap_or(base));
     for tag in tags {
-        let [rel, href] = [b"rel", b"href".as_slice()].map(|name| attribute(&tag, name));
-        let (Some(rel), Some(href)) = (rel, href) else { continue };
-        let texts = [b"type", b"profile".as_slice(), b"title"].map(|name| attribute(&tag, name));
+        let (Some(rel), Some(href)) = (tag.attribute(b"rel"), tag.attribute(b"href")) else { continue };
+        let texts = [b"type", b"profile".as_slice(), b"title"].map(|name| tag.attribute(name));
         if links.add(&rel, &href, None, texts).is_err() {
             break;
         }
     }
     (links.found, has_ended)
-}
-
-fn attribute(tag: &StartTag<()>, name: &[u8]) -> Option<String> {
-    tag.attributes.get(name).map(|value| String::from_utf8_lossy(value).trim().to_owned())
 }
 
 #[cfg(test)]
@@ -148,6 +236,20 @@ mod tests {
         let page = format!("<base href='{}/'>{}", "b".repeat(500_000), "<link rel=a href=x>".repeat(25_000));
 
         assert_eq!(links(page.as_bytes()).0.len(), MOST_BYTES / 500_000);
+    }
+
+    /// The process of a mount would end with its stack.
+    #[test]
+    fn a_tag_of_very_many_quoted_attributes_ends_the_reading() {
+        for tag in ["link", "/p", "p"] {
+            let page = format!(
+                "<link rel=resourcesync href=a><{tag}{}><link rel=resourcesync href=b>",
+                " a=\"\"".repeat(200_000)
+            );
+            assert_eq!(hrefs(&page), ["a"], "{tag}");
+        }
+        let usual = format!("<link{} rel=\"resourcesync\" href=\"a\">", " a=\"b\"".repeat(MOST_ATTRIBUTES - 3));
+        assert_eq!(hrefs(&usual.repeat(3)), ["a", "a", "a"]);
     }
 
     /// Without time assertion: quadratic work would take hours.
