@@ -196,7 +196,7 @@ fn publish_changes(source: &Source, changes: &[Change<'_>]) {
     let offers = [("resourcelist.xml", "resourcelist", ""), ("changelist.xml", "changelist", "")];
     offer(source, "capabilitylist.xml", "capabilitylist", &offers);
     let header = "<rs:md capability=\"changelist\" from=\"2024-05-01T00:00:00Z\"/>";
-    source.document("changelist.xml", format!("{URLSET}{header}{}</urlset>", entries(&source, changes)));
+    source.document("changelist.xml", format!("{URLSET}{header}{}</urlset>", entries(source, changes)));
 }
 
 /// As the profile for metadata harvesting has it: records of a format with what they describe, an archive of Change Lists and no

@@ -14,12 +14,15 @@ use std::io::{BufRead, BufReader};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// Reads bytes; its outcome in words.
+type Run = dyn Fn(&[u8]) -> String;
+
 /// A reader: bytes in, an outcome in words that tells one way through the code from another.
 pub struct Target {
     pub name: &'static str,
     pub cases: Vec<Vec<u8>>,
     pub dictionary: Vec<Vec<u8>>,
-    pub run: Box<dyn Fn(&[u8]) -> String>,
+    pub run: Box<Run>,
 }
 
 /// All of them.
