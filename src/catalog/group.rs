@@ -127,7 +127,7 @@ pub(super) struct StatedResource {
 }
 
 impl StatedResource {
-    /// A resource whose time does not count any more: its statements are united.
+    /// A resource whose time no longer matters: its statements are united.
     pub(super) fn of(record: Vec<u8>, mark: ChangeMark) -> StatedResource {
         StatedResource { record, mark, time: None }
     }

@@ -24,7 +24,7 @@ pub(super) struct ChangeRow<'a> {
     pub time: Timestamp,
     /// The entry's `datetime`, which stands in for a `lastmod`.
     pub datetime: Option<Timestamp>,
-    /// The record with its URI; of a deletion with nothing else, unless its entry is of no deletion.
+    /// The record with its URI; of a deletion with nothing else, unless the entry was not itself a deletion.
     pub resource: &'a [u8],
 }
 

@@ -319,7 +319,7 @@ impl Synchronizer {
         let new = self.news(changes, &position, now).await?;
         if new.is_empty() && new.states.iter().all(|(set, root, it)| it.knows_the_same(&base.known(*set, root))) {
             new.states.into_iter().for_each(|(set, root, state)| position.note(set, &root, state));
-            // That the bytes are others is worth no commit, unless a restart would not go on from what is stored.
+            // Different bytes alone do not justify a commit, unless a restart would not go on from what is stored.
             if has_other_bytes && !self.stored()?.is_some_and(|stored| position.goes_on_from(&stored)) {
                 self.apply(Vec::new(), position).await?;
             } else {

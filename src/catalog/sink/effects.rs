@@ -17,7 +17,7 @@ pub struct CommitEffects {
     pub touched: u64,
     pub deleted: u64,
     folders_changed: u64,
-    /// Once one is too many no more.
+    /// No longer extended once the limit is exceeded.
     names: Vec<Invalidation>,
     /// Folders whose listing or attributes are others now.
     folders: InodeSet,

@@ -19,7 +19,7 @@ pub struct ChangeDocument {
     pub known: Option<Timestamp>,
     /// True if its entries prove that it goes on where the last look ended.
     pub meets_known: bool,
-    /// True if it says something new without a time.
+    /// True if it has new entries without a time.
     pub has_undated: bool,
     /// True if it is in no order, and so leaves the fate of some resource open.
     pub is_ambiguous: bool,
