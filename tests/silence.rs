@@ -111,7 +111,8 @@ fn a_closed_port_is_reported_and_a_late_server_is_mounted() {
             TcpListener::from_raw_fd(port)
         };
         listener.set_nonblocking(false).unwrap();
-        Source::on(listener).put("a", Resource::new("bytes"));
+        let source = Source::on(listener);
+        source.put("a", Resource::new("bytes"));
         starting.join().unwrap().unwrap();
     });
 
