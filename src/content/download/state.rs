@@ -407,9 +407,7 @@ impl DownloadState {
         }
         if refused != Some(self.attempt.number) {
             if let Some(here) = self.here(&range, whole) {
-                // Parallel ranges bring blocks before those that precede them.
-                let is_of_stream = !self.extents.is_far(range.start, self.attempt.frontier);
-                if is_of_stream || here.blocks.end <= self.attempt.frontier {
+                if here.blocks.end <= self.attempt.frontier {
                     self.extents.note_read(self.followed_to(range.end));
                 }
                 return Look::Here(here);

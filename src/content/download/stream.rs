@@ -48,8 +48,10 @@ impl DownloadTask {
                 // Its lock is not held while a range begins, which takes that of the state.
                 let wanted = *self.download.limit().borrow();
                 ranges.begin(self.received, wanted);
-                if ranges.replace_body(self.received).map_err(|error| self.range_failed(error))? {
-                    break;
+                match ranges.replace_body(self.received) {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => return Err(self.range_failed(error).await),
                 }
             }
             if self.skip_what_is_here(promise).await? {
@@ -138,7 +140,9 @@ impl DownloadTask {
             self.hash_what_is_here();
             tokio::select! {
                 biased;
-                ended = ranges.ended() => ended.map_err(|error| self.range_failed(error))?,
+                ended = ranges.ended() => if let Err(error) = ended {
+                    return Err(self.range_failed(error).await);
+                },
                 written = self.written(), if matches!(self.stage, Stage::Busy(_)) => written?,
                 // The senders are part of the download.
                 _ = changes.changed() => {}
@@ -163,13 +167,17 @@ impl DownloadTask {
         };
     }
 
-    fn range_failed(&mut self, error: ExtentError) -> Stop {
+    async fn range_failed(&mut self, error: ExtentError) -> Stop {
         match error {
             ExtentError::Range(error) => {
                 let error = error.into_content(&self.spec.uri);
                 Stop::Failure(Failure::Cut { received: self.received, error })
             }
-            ExtentError::Write(error) => self.unwritten(error),
+            // A writer that has failed has dropped the blocks, and knows why.
+            ExtentError::Write(error) => match self.written().await {
+                Err(stop) => stop,
+                Ok(()) => self.unwritten(error),
+            },
             ExtentError::Interrupted => self.panicked(),
         }
     }
