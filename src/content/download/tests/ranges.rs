@@ -76,7 +76,8 @@ async fn a_far_body_comes_in_several_ranges_of_one_version() {
     assert!(mounted.read_all(&vouched(&server, &body)).await.unwrap() == body);
 
     let ranges = ranges_of(&server);
-    assert!((6..=16).contains(&ranges.len()), "{} ranges", ranges.len());
+    // The first are short, for little is wanted then.
+    assert!((6..=40).contains(&ranges.len()), "{} ranges", ranges.len());
     let received = server.received();
     let mut of_ranges = received.iter().filter(|request| request.field("range").is_some());
     assert!(of_ranges.all(|request| request.field("if-range") == Some(ETAG)));
