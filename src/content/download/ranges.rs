@@ -41,8 +41,10 @@ const NEAR: Duration = Duration::from_millis(3);
 /// Bytes that the body brings while the connections of the first ranges grow.
 const MEANWHILE: u64 = 8 << 20;
 
-/// Ranges that fail one after the other before the attempt does.
+/// The range that readers wait for may fail this many times before the attempt does, and this many ranges one after the other: all that
+/// are under way may fail at once.
 const FAILURES: u32 = 2;
+const FAILURES_IN_A_ROW: usize = MOST;
 
 /// Whether a line brings more by several connections than by one: its first [`MEASURED`] bytes `took` so long, a `round_trip` included.
 fn is_growing(round_trip: Duration, took: Duration) -> bool {
@@ -83,11 +85,13 @@ pub(super) struct Ranges {
     /// Of the latest ranges, in the mean: how long a connection was silent, and at work with it.
     pace: Option<(Duration, Duration)>,
     /// Ranges that failed since one arrived.
-    failures: u32,
+    failures: usize,
+    /// The block that comes next when a range of it failed, and how often that was.
+    failed_at: (u64, u32),
     /// The body brings what comes next.
     has_body: bool,
-    /// The first block of the first range.
-    first: Option<u64>,
+    /// A range was begun.
+    has_begun: bool,
     /// Behind the last block that was requested.
     asked: u64,
 }
@@ -114,8 +118,9 @@ impl Ranges {
             width: None,
             pace: None,
             failures: 0,
+            failed_at: (0, 0),
             has_body: true,
-            first: None,
+            has_begun: false,
             asked: 0,
         }
     }
@@ -141,8 +146,8 @@ impl Ranges {
         (!self.in_flight.is_empty()).then_some(self.client.silence)
     }
 
-    /// Whether the body, which is at `received`, is not needed any more: a range that arrives goes on. Where a range was refused, or the body
-    /// is faster, the body goes on alone.
+    /// Returns whether the body, which is at `received`, is not needed any more: the next block is here, or a range begins with it. Where a
+    /// range was refused, or the body is faster, the ranges end and the body goes on alone.
     pub(super) fn replace_body(&mut self, received: u64) -> Result<bool, ExtentError> {
         let block = received / BLOCK;
         let mut is_alone = self.in_flight.iter().any(|range| range.blocks.end <= block && !range.has_started());
@@ -156,11 +161,10 @@ impl Ranges {
             tracing::debug!(place = %self.client.origin.place, received, "the body goes on alone");
             self.tasks.abort_all();
             self.in_flight.clear();
-            (self.width, self.first) = (Some(1), None);
+            (self.width, self.has_begun) = (Some(1), false);
         }
-        let has_met = self.first.is_some_and(|first| first <= block);
-        let arrives = |range: &InFlight| range.blocks.start <= block && range.has_started();
-        Ok(has_met && (self.in_flight.iter().any(arrives) || self.download.state().has_block(block)))
+        let arrives = |range: &InFlight| range.blocks.start == block && range.has_started();
+        Ok(self.has_begun && (self.in_flight.iter().any(arrives) || self.download.state().has_block(block)))
     }
 
     /// From now on ranges alone bring the version.
@@ -198,7 +202,7 @@ impl Ranges {
                 return;
             };
             self.asked = blocks.end;
-            self.first.get_or_insert(blocks.start);
+            self.has_begun = true;
             self.spawn(blocks);
         }
     }
@@ -219,6 +223,17 @@ impl Ranges {
         let width = if is_full { width.min(MOST_OF_A_FULL_LINE) } else { width };
         let under_way = self.in_flight.len();
         under_way < width && (self.has_body || under_way - answered < 2 + 2 * answered)
+    }
+
+    /// A range failed. Returns whether readers wait for it and it failed too often.
+    fn is_given_up(&mut self, blocks: &Range<u64>) -> bool {
+        let next = self.download.state().frontier() / BLOCK;
+        if self.has_body || !blocks.contains(&next) {
+            return false;
+        }
+        let before = if self.failed_at.0 == next { self.failed_at.1 } else { 0 };
+        self.failed_at = (next, before + 1);
+        before >= FAILURES
     }
 
     /// Waits until a range has ended; for ever where none is under way. An error: too many failed. May be dropped while it waits.
@@ -249,11 +264,11 @@ impl Ranges {
                 tracing::debug!(place = %self.client.origin.place, %error, ?blocks, "a range failed");
                 self.failures += 1;
                 // A host that refused it may refuse all, which the body, where it arrives, makes up for.
-                if self.failures > FAILURES || (is_early && started.is_none() && self.has_body) {
+                let is_refused = self.has_body && started.is_none();
+                if is_refused || self.failures > FAILURES_IN_A_ROW || self.is_given_up(&blocks) {
                     return Err(error.into());
                 }
-                // What is missing of it is requested again.
-                self.asked = self.asked.min(blocks.start);
+                // What is missing of it is requested again when it comes next.
             }
             fetched => return fetched,
         }

@@ -156,6 +156,47 @@ async fn the_rest_of_a_cut_range_is_requested_once() {
     assert_eq!(rest, 1, "from the block on that was cut: {starts:?}");
 }
 
+/// Hazard: one moment of the network in which all connections are cut must not leave a single one for the rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranges_that_are_cut_at_once_are_all_requested_again() {
+    let body = bytes(HUGE, 218);
+    let whole = body.clone();
+    let cut = move |request: &Received, before: usize| {
+        (before < 7).then(|| honest(request, &whole, Some(ETAG)).cut_at(2 * BLOCK as usize + 9))
+    };
+    let server = lying(&body, 16 * MIB, cut);
+    let mounted = mount(&server);
+
+    assert!(mounted.read_all(&vouched(&server, &body)).await.unwrap() == body);
+    let received = server.received();
+    let without_end = |request: &&Received| request.field("range").is_some_and(|range| range.ends_with('-'));
+    assert_eq!(received.iter().find(without_end).map(|request| &request.path), None, "no body goes on alone");
+}
+
+/// Promise: never a stuck process. A range that never comes is given up although others arrive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_range_that_never_comes_is_given_up_while_others_arrive() {
+    let body = bytes(HUGE, 219);
+    let (whole, gate) = (body.clone(), Gate::default());
+    let held = gate.clone();
+    // A cache on the way that has lost one part.
+    let lost = 20 * MIB;
+    let silent = move |request: &Received, _| {
+        let is_lost = request.field("range").is_some_and(|range| !range.ends_with('-'))
+            && request.range(HUGE).is_some_and(|range| range.contains(&lost));
+        is_lost.then(|| honest(request, &whole, Some(ETAG)).gated_at(0, &held))
+    };
+    let server = lying(&body, 0, silent);
+    let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(6));
+    let spec = vouched(&server, &body);
+    let (content, ahead) = (Arc::clone(&mounted.content), spec.clone());
+    let prefetch = tokio::spawn(async move { content.prefetch(&ahead, crate::content::store::Moment::now()).await });
+
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
+    prefetch.await.unwrap().unwrap();
+    gate.open();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_range_is_requested_again_while_later_ones_arrive() {
     let body = bytes(HUGE, 207);
