@@ -9,7 +9,7 @@
 
 use super::extent::{ExtentError, ExtentFetch};
 use super::in_flight::Download;
-use super::range_client::RangeClient;
+use super::range_client::{RangeClient, RangeError};
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, FetchSpec};
 use crate::source::http::Way;
@@ -41,9 +41,11 @@ const NEAR: Duration = Duration::from_millis(3);
 /// Bytes that the body brings while the connections of the first ranges grow.
 const MEANWHILE: u64 = 8 << 20;
 
-/// The range that readers wait for may fail this many times before the attempt does, and this many ranges one after the other: all that
-/// are under way may fail at once.
+/// The range that comes next may fail this many times before the attempt does. As many may be answered with another version: each such
+/// answer may be the whole.
 const FAILURES: u32 = 2;
+
+/// Ranges that may fail one after the other before the attempt does: all that are under way may be cut at once.
 const FAILURES_IN_A_ROW: usize = MOST;
 
 /// Whether a line brings more by several connections than by one: its first [`MEASURED`] bytes `took` so long, a `round_trip` included.
@@ -86,6 +88,8 @@ pub(super) struct Ranges {
     pace: Option<(Duration, Duration)>,
     /// Ranges that failed since one arrived.
     failures: usize,
+    /// Ranges that were answered with another version, or another range.
+    refusals: u32,
     /// The block that comes next when a range of it failed, and how often that was.
     failed_at: (u64, u32),
     /// The body brings what comes next.
@@ -118,6 +122,7 @@ impl Ranges {
             width: None,
             pace: None,
             failures: 0,
+            refusals: 0,
             failed_at: (0, 0),
             has_body: true,
             has_begun: false,
@@ -263,8 +268,9 @@ impl Ranges {
             Err(ExtentError::Range(error)) => {
                 tracing::debug!(place = %self.client.origin.place, %error, ?blocks, "a range failed");
                 self.failures += 1;
+                self.refusals += u32::from(started.is_none() && matches!(error, RangeError::Other));
                 // A host that refused it may refuse all, which the body, where it arrives, makes up for.
-                let is_refused = self.has_body && started.is_none();
+                let is_refused = (self.has_body && started.is_none()) || self.refusals > FAILURES;
                 if is_refused || self.failures > FAILURES_IN_A_ROW || self.is_given_up(&blocks) {
                     return Err(error.into());
                 }
