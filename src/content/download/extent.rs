@@ -27,8 +27,7 @@ pub(super) struct ExtentFetch {
     attempt: u64,
     /// Bytes of the whole.
     length: u64,
-    blocks: Range<u64>,
-    /// Those that have not arrived.
+    /// The blocks that have not arrived.
     left: Range<u64>,
     /// [`Way::Shared`] for a reader, which gets its blocks though the disk does not take them. [`Way::Ranges`] for the stream, whose attempt
     /// fails then.
@@ -59,8 +58,8 @@ impl ExtentFetch {
         way: Way,
     ) -> ExtentFetch {
         let (content, download) = (Arc::clone(content), Arc::clone(download));
-        let (spec, left, started) = (spec.clone(), blocks.clone(), Arc::default());
-        ExtentFetch { content, spec, download, attempt, length, blocks, left, way, started }
+        let (spec, started) = (spec.clone(), Arc::default());
+        ExtentFetch { content, spec, download, attempt, length, left: blocks, way, started }
     }
 
     /// When the first bytes arrived, as soon as they have.
@@ -148,7 +147,10 @@ impl ExtentFetch {
                 written => !written?.is_empty(),
             };
             let digests = if is_new { digests } else { Vec::new() };
-            download.publish(|state| state.advance(attempt, first / BLOCK, &digests));
+            download.publish(|state| {
+                state.extent_ended(attempt, &(first / BLOCK..first / BLOCK + 1));
+                state.advance(attempt, first / BLOCK, &digests);
+            });
             Ok::<(), WriteError>(())
         });
         Ok(written.await.map_err(|_| ExtentError::Interrupted)??)
@@ -157,7 +159,7 @@ impl ExtentFetch {
 
 impl Drop for ExtentFetch {
     fn drop(&mut self) {
-        self.download.publish(|state| state.extent_ended(self.attempt, &self.blocks));
+        self.download.publish(|state| state.extent_ended(self.attempt, &self.left));
     }
 }
 

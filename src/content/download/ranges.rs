@@ -5,13 +5,15 @@
 //! they fill the line, fewer are enough. The body goes on until it meets a range that arrives. A server that refuses a range loses
 //! nothing by that: the body goes on alone.
 //!
-//! Ranges are requested under the body's strong ETag, and only up to what readers want of the download.
+//! Ranges are requested under the body's strong ETag, and begin only before what readers want of the download. Each holds a reservation for
+//! the blocks that it receives and writes. Only the one that comes next goes without: neither a silent host nor another download can keep it.
 
 use super::extent::{ExtentError, ExtentFetch};
 use super::in_flight::Download;
 use super::range_client::{RangeClient, RangeError};
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, FetchSpec};
+use crate::platform::memory_budget::Reservation;
 use crate::source::http::Way;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -61,6 +63,8 @@ struct InFlight {
     is_early: bool,
     begun: Instant,
     started: Arc<OnceLock<Instant>>,
+    /// For one block that arrives and one that is written; `None` for the range that comes next.
+    _memory: Option<Reservation>,
 }
 
 impl InFlight {
@@ -195,7 +199,11 @@ impl Ranges {
         let next = frontier / BLOCK;
         let is_needed = !has_body && next < wanted && !self.download.state().is_coming(next..next + 1);
         self.asked = if is_needed { next } else { self.asked.max(next) };
-        while self.asked < wanted && (self.has_room(width) || (is_needed && self.asked == next)) {
+        while self.asked < wanted {
+            let memory = if self.has_room(width) { self.content.memory.try_reserve(2 * BLOCK as usize) } else { None };
+            if memory.is_none() && !(is_needed && self.asked == next) {
+                return;
+            }
             // The first ranges share what is wanted, so that all their connections grow together.
             let blocks = match has_body {
                 true => ((wanted - self.asked) / (width - self.in_flight.len()) as u64).clamp(SHORT_RANGE, RANGE),
@@ -208,17 +216,17 @@ impl Ranges {
             };
             self.asked = blocks.end;
             self.has_begun = true;
-            self.spawn(blocks);
+            self.spawn(blocks, memory);
         }
     }
 
-    fn spawn(&mut self, blocks: Range<u64>) {
+    fn spawn(&mut self, blocks: Range<u64>, memory: Option<Reservation>) {
         let (attempt, length) = (self.attempt, self.client.origin.length);
         let extent = (attempt, blocks.clone());
         let fetch = ExtentFetch::new(&self.content, &self.spec, &self.download, extent, length, Way::Ranges);
         let (started, begun) = (fetch.started(), Instant::now());
         let task = self.tasks.spawn(fetch.run_for_stream(self.client.clone()));
-        self.in_flight.push(InFlight { task, blocks, is_early: self.has_body, begun, started });
+        self.in_flight.push(InFlight { task, blocks, is_early: self.has_body, begun, started, _memory: memory });
     }
 
     /// Whether one more range may be under way. A host that does not answer is asked for few; where the body arrives it does.

@@ -240,7 +240,6 @@ impl DownloadState {
         }
         self.trust.compare(first, digests);
         for (block, digest) in (first..).zip(digests) {
-            self.attempt.coming.remove(&block);
             match self.attempt.digests.get(block) {
                 None => self.attempt.digests.put(block, *digest, &self.folder),
                 Some(known) if known != *digest => self.trust.contradict(),
