@@ -325,7 +325,10 @@ impl State {
             Some(Fault::HeadLength(length)) if request.is_head() => Reply::of(body).announcing(Some(length)),
             Some(Fault::NoLength) => Reply::of(body).announcing(None),
             Some(Fault::Cut(after) | Fault::StallBody(after, _)) => Reply::of(body).cut_at(after),
-            Some(Fault::Held(after)) => Reply::of(body).gated_at(after.saturating_sub(begin), &self.mended),
+            // A range that ends before that byte leaves its connection free.
+            Some(Fault::Held(after)) if begin + body.len() > after => {
+                Reply::of(body).gated_at(after.saturating_sub(begin), &self.mended)
+            }
             Some(Fault::Slow(pause)) => Reply::of(body).in_pieces(16 << 10, pause),
             _ => Reply::of(body),
         };
