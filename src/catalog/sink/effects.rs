@@ -21,6 +21,8 @@ pub struct CommitEffects {
     names: Vec<Invalidation>,
     /// Folders whose listing or attributes are others now.
     folders: InodeSet,
+    /// Folders of files whose attributes are others now: the kernel drops what it knows of them where each file would be too many.
+    touched_folders: InodeSet,
 }
 
 impl CommitEffects {
@@ -44,7 +46,8 @@ impl CommitEffects {
     }
 
     /// A file of the same content has other attributes.
-    pub fn attributes(&mut self, ino: u64) {
+    pub fn attributes(&mut self, parent: u64, ino: u64) {
+        self.touched_folders.insert(Ino(parent));
         self.note(|| Invalidation::Attributes(Ino(ino)));
     }
 
@@ -61,8 +64,12 @@ impl CommitEffects {
 
     /// The report of the commit of `revision`.
     pub fn committed(self, revision: u64, left_out: BTreeMap<String, u64>) -> Committed {
-        let CommitEffects { created, updated, touched, deleted, names: mut invalidations, folders, .. } = self;
+        let CommitEffects { created, updated, touched, deleted, names: mut invalidations, .. } = self;
+        let mut folders = self.folders;
         if invalidations.len() > MOST_INVALIDATIONS {
+            for folder in self.touched_folders.iter() {
+                folders.insert(folder);
+            }
             invalidations = vec![Invalidation::Everything(folders)];
         } else if folders.len() > MOST_INVALIDATIONS {
             invalidations.push(Invalidation::Folders(folders));

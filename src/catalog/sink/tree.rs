@@ -175,7 +175,7 @@ impl<'t> TreeWriter<'t> {
         let named = NamedNode { parent: old.parent, entry: old.entry, node: NodeRecord { ctime, ..new } };
         self.write(&named, [RowState::Changed, RowState::Unchanged, RowState::Unchanged])?;
         if is_shown {
-            self.effects.attributes(new.ino);
+            self.effects.attributes(old.parent, new.ino);
             self.note(old.parent, new.mtime, false)?;
         }
         Ok(())

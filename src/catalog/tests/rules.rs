@@ -317,6 +317,29 @@ fn many_changes_become_one_invalidation_with_the_folders() {
     assert_eq!(committed.invalidations, [Invalidation::Everything([Ino(1), folder].into_iter().collect())]);
 }
 
+/// Hazard: files whose attributes alone are others leave the listing of their folder as it was.
+#[test]
+fn folders_of_many_touched_files_are_in_the_one_invalidation() {
+    let (_folder, catalog) = catalog();
+    let edition = |seconds: i64| -> Vec<Entry> {
+        let hashes = vec![digest(Algorithm::Md5, 1)];
+        let file = |index| Entry {
+            hashes: hashes.clone(),
+            lastmod: Some(at(seconds)),
+            ..entry(&format!("http://h/f/{index}"))
+        };
+        (0..20_001).map(file).collect()
+    };
+    commit(&catalog, &edition(100));
+    let folder = tree(&catalog)["f"].node.ino;
+
+    let committed = commit(&catalog, &edition(50));
+
+    assert_eq!((committed.touched, committed.updated), (20_001, 0));
+    let [Invalidation::Everything(folders)] = &committed.invalidations[..] else { panic!("one for all") };
+    assert!(folders.contains(folder));
+}
+
 #[test]
 fn renewing_gives_a_new_inode_for_the_same_resource() {
     let (_folder, catalog) = catalog();
