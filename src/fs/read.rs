@@ -4,6 +4,7 @@ use super::Filesystem;
 use super::error::FsError;
 use super::fetch_spec::fetch_spec;
 use super::prefetch::{Consumer, Reader};
+use super::read_limit::WaitingRead;
 use super::readers::is_gone;
 use crate::catalog::{Kind, Node};
 use crate::content::{FetchSpec, LocalRead};
@@ -54,10 +55,7 @@ impl Filesystem {
             LocalRead::Bytes(bytes) => return Ok(ReadAnswer::Bytes(bytes)),
             LocalRead::OnDisk => Box::pin(async move { fs.read_disk(read).await }),
             LocalRead::Absent => {
-                let waits = self.read_limit.begin(ino, offset, length);
-                if waits.is_none() && !read.is_direct {
-                    return Err(FsError::TooFarAhead(ino));
-                }
+                let waits = self.begin_wait(read)?;
                 Box::pin(async move {
                     let _waits = waits;
                     fs.read_source(read).await
@@ -72,11 +70,20 @@ impl Filesystem {
         let ReadRequest { ino, offset, length, thread, .. } = read;
         let content = Arc::clone(&self.content);
         let bytes = self.runtime.spawn_blocking(move || content.read_local(ino, offset, length)).await.ok().flatten();
-        let Some(bytes) = bytes else { return self.read_source(read).await };
+        let Some(bytes) = bytes else {
+            let _waits = self.begin_wait(read)?;
+            return self.read_source(read).await;
+        };
         if offset == 0 {
             self.was_here(Consumer::Bytes, ino, thread);
         }
         Ok(bytes)
+    }
+
+    /// A READ begins to wait for the Source, within the read limit of its file.
+    fn begin_wait(&self, read: ReadRequest) -> Result<Option<WaitingRead>, FsError> {
+        let waits = self.read_limit.begin(read.ino, read.offset, read.length);
+        if waits.is_none() && !read.is_direct { Err(FsError::TooFarAhead(read.ino)) } else { Ok(waits) }
     }
 
     /// Reads from the Source, unless that is denied.
