@@ -1,18 +1,20 @@
 //! The bytes: fetched once, verified, kept on disk within a quota, handed out only when they are right.
 
 mod blocks;
+mod coding;
 mod config;
 pub mod download;
 mod error;
 mod evict;
 mod fetch_spec;
 pub mod fixity;
+mod form;
 pub mod freshness;
 pub mod metadata;
 mod metrics;
 pub mod patch;
 mod pins;
-
+mod served;
 mod shared_cache;
 pub mod store;
 mod trust;
@@ -26,11 +28,12 @@ use crate::source::http::{Client, DownloadLimit, Pace};
 use crate::source::zip::Packages;
 use blocks::cache::BlockCache;
 use bytes::Bytes;
-use download::{CachedObject, DownloadTable, Failures, QUESTIONS, Questions, ServedRecords};
+use download::{CachedObject, DownloadTable, Failures, QUESTIONS, Questions};
 use fixity::BlockHasher;
 use metadata::LearntMetadata;
 use pins::Pins;
 use serde::{Deserialize, Serialize};
+use served::ServedRecords;
 use shared_cache::SharedCache;
 use std::io;
 use std::ops::Range;
@@ -260,7 +263,7 @@ impl Content {
 
     /// The size, where it is known without asking the Source.
     pub fn size_present(&self, spec: &FetchSpec) -> Option<u64> {
-        let published = spec.length.filter(|_| !download::is_decoded(spec));
+        let published = spec.length.filter(|_| !form::is_decoded(spec));
         self.known_size(spec.ino).or(published).or_else(|| Some(self.find(spec)?.length()))
     }
 
@@ -268,7 +271,7 @@ impl Content {
     /// to the rest of the mount. For bytes of which the catalog does not know that they are others.
     pub fn hold_to_published(&self, spec: &FetchSpec) {
         let Some(read) = self.metadata.get(spec.ino).filter(|read| read.verified != Verified::NotYet) else { return };
-        let is_coded = download::published_coding(spec).is_some();
+        let is_coded = form::published_coding(spec).is_some();
         let contradicts = |published: &Digest| {
             read.digests.iter().any(|seen| seen.algorithm() == published.algorithm() && seen != published)
         };

@@ -1,8 +1,8 @@
 //! What `audit` and `verify` ask: the bytes kept on this machine, read to their end, and the bytes that the Source serves; both are
 //! compared with their digests. No reader waits for it.
 
-use super::download::{Form, is_decoded, published_coding, soft_failure, unasked};
 use super::fixity::{Expected, Seen, Verdict, Verifier, judge};
+use super::form::{Form, is_decoded, published_coding, soft_failure, unasked};
 use super::store::{BLOCK, Inventory, Object, ObjectKey, Removal};
 use super::{Content, FetchSpec, Verified};
 use crate::document::{Algorithm, Digest, PackageMember};

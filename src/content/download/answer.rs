@@ -2,9 +2,10 @@
 
 use super::object::Origin;
 use super::plan::{Failure, Place};
-use super::promise::{Disagreement, Form, Head, Promise, request, strong};
+use super::promise::{Disagreement, Head, Promise, request, strong};
 use super::task::{DownloadTask, Provenance, Stop};
 use crate::content::ContentError;
+use crate::content::form::Form;
 use crate::content::trust::Claim;
 use crate::document::Timestamp;
 use crate::source::http::{Request, Response};

@@ -4,13 +4,14 @@
 use super::extents::LARGE;
 use super::in_flight::Download;
 use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
-use super::promise::{Form, Promise, strong};
+use super::promise::{Promise, strong};
 use super::ranges::Ranges;
 use super::source::{Batch, Source};
 use super::task::{DownloadTask, Ended, Landed, Provenance, Stop};
 use super::writer::{Stage, Writer};
 use crate::content::blocks::{BlockMap, Sink};
 use crate::content::fixity::Expected;
+use crate::content::form::Form;
 use crate::content::store::ObjectKey;
 use crate::content::trust::VersionId;
 use crate::content::{Content, ContentError, FetchSpec, Unannounced};

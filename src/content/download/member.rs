@@ -3,9 +3,10 @@
 use super::failures::PackageFault;
 use super::object::Origin;
 use super::plan::{Failure, Place, Turn};
-use super::promise::{Disagreement, Form, Head};
+use super::promise::{Disagreement, Head};
 use super::source::Source;
 use super::task::{DownloadTask, Landed, Provenance, Stop};
+use crate::content::form::Form;
 use crate::content::{Content, ContentError, FetchSpec};
 use crate::document::{PackageMember, Uri};
 use crate::platform::error_chain::chain;

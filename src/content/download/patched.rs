@@ -5,9 +5,10 @@
 
 use super::object::CachedObject;
 use super::plan::Failure;
-use super::promise::{Form, Promise, essence, published_coding};
+use super::promise::Promise;
 use super::task::{DownloadTask, Landed, Stop};
 use crate::content::fixity::Verifier;
+use crate::content::form::{Form, essence, published_coding};
 use crate::content::patch::{Document, LIMIT};
 use crate::content::store::ObjectKey;
 use crate::content::{Content, FetchSpec, Patch};

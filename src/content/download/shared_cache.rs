@@ -3,12 +3,13 @@
 use super::completion::has_served;
 use super::object::{CachedObject, Origin};
 use super::plan::{Failure, Place};
-use super::promise::{Form, Promise, strong};
+use super::promise::{Promise, strong};
 use super::range_client::RangeBody;
 use super::source::Source;
 use super::task::{DownloadTask, Ended, Landed, Stop};
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
+use crate::content::form::Form;
 use crate::content::shared_cache::{Name, Remote, SharedBody};
 use crate::content::{Content, FetchSpec, Verified};
 use crate::source::http::Priority;

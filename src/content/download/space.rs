@@ -1,11 +1,11 @@
 //! Where an object goes for which the cache folder has no room, or which it fails to keep.
 
-use super::promise::Form;
 use super::task::{DownloadTask, Ended};
 use super::writer::WriteError;
 use crate::content::blocks::Sink;
 use crate::content::blocks::memory::{NARROW_WINDOW, WINDOW, Window};
 use crate::content::fixity::WHOLE_LIMIT;
+use crate::content::form::Form;
 use crate::content::store::StoreError;
 use crate::platform::error_chain::chain;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::extent::ExtentError;
 use super::plan::Failure;
-use super::promise::{Form, Promise};
+use super::promise::Promise;
 use super::ranges::Ranges;
 use super::source::Source;
 use super::task::{DownloadTask, Ended, Landed, Stop};
@@ -10,6 +10,7 @@ use super::verify::{Judged, Judging};
 use super::writer::{Stage, WriteError, Writer};
 use crate::content::ContentError;
 use crate::content::blocks::Sink;
+use crate::content::form::Form;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

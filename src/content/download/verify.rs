@@ -1,11 +1,12 @@
 //! The verdict on a complete body, and the object made of a right one. Runs on a blocking thread.
 
-use super::coding::Coding;
 use super::in_flight::Download;
 use super::object::CachedObject;
-use super::promise::{Form, Promise};
+use super::promise::Promise;
 use super::writer::{WriteError, Writer, Written};
+use crate::content::coding::Coding;
 use crate::content::fixity::{Expected, Seen, Verdict, judge};
+use crate::content::form::Form;
 use crate::content::store::ObjectKey;
 use crate::content::{Content, Verified};
 use crate::document::Digest;

@@ -1,9 +1,9 @@
 //! The bytes of an attempt: stored, hashed and made known to the readers, block by block, on blocking threads.
 
-use super::coding::Coding;
 use super::in_flight::Download;
 use super::object::CachedObject;
 use crate::content::blocks::{BlockMap, Sink};
+use crate::content::coding::Coding;
 use crate::content::fixity::{BLOCK, BlockHasher, Seen, Verifier, WHOLE_LIMIT};
 use crate::content::store::{EvictionPolicy, ObjectKey, StoreError};
 use crate::content::{Content, ContentError};

@@ -11,7 +11,7 @@ const EXPANSION_FLOOR: u64 = 64 << 20;
 
 /// A coding that can be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::content) enum Coding {
+pub(super) enum Coding {
     /// RFC 1952, also called `x-gzip`.
     Gzip,
     /// RFC 1950; some servers send bare RFC 1951 under the same name.

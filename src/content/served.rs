@@ -1,7 +1,7 @@
 //! What was handed out of large objects: later downloads are held to it.
 
-use crate::content::fixity::{BlockDigests, WHOLE_LIMIT};
-use crate::content::trust::VersionId;
+use super::fixity::{BlockDigests, WHOLE_LIMIT};
+use super::trust::VersionId;
 use crate::platform::ino::Ino;
 use crate::platform::inode_set::InodeSet;
 use lru::LruCache;
@@ -43,7 +43,7 @@ fn sum(one: (usize, usize), other: (usize, usize)) -> (usize, usize) {
 /// What was handed out of the inodes of large objects: before the verdict of a download that failed, or after one.
 ///
 /// Lock order: this first, then the blocks of an inode.
-pub(in crate::content) struct ServedBlocks {
+pub(super) struct ServedBlocks {
     by_inode: LruCache<Ino, Served>,
 }
 
@@ -64,7 +64,7 @@ impl ServedBlocks {
     }
 
     /// Later downloads of `ino` need not be compared with anything.
-    pub(in crate::content) fn remove(&mut self, ino: Ino) {
+    pub(super) fn remove(&mut self, ino: Ino) {
         self.by_inode.pop(&ino);
     }
 
@@ -107,7 +107,7 @@ impl ServedBlocks {
 ///
 /// Lock order: one of these at a time, the last of all.
 #[derive(Default)]
-pub(in crate::content) struct ServedRecords {
+pub(super) struct ServedRecords {
     blocks: Mutex<ServedBlocks>,
     /// Large inodes of which verified bytes went out: the kernel may hold any page of them.
     verified: Mutex<InodeSet>,
@@ -137,7 +137,7 @@ impl ServedRecords {
     }
 
     /// Bytes of a verified object of so many go out.
-    pub(in crate::content) fn note_verified(&self, ino: Ino, bytes: u64) {
+    pub(super) fn note_verified(&self, ino: Ino, bytes: u64) {
         if bytes > WHOLE_LIMIT {
             self.verified.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
         }
@@ -154,12 +154,12 @@ impl ServedRecords {
     }
 
     /// Forgets what went out of an inode that will never be asked for again.
-    pub(in crate::content) fn forget(&self, ino: Ino) {
+    pub(super) fn forget(&self, ino: Ino) {
         self.clear(ino);
         self.verified.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
     }
 
-    pub(in crate::content) fn lock(&self) -> MutexGuard<'_, ServedBlocks> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ServedBlocks> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
