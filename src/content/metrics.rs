@@ -71,6 +71,9 @@ pub struct Metrics {
     pub sizes: u64,
     /// Sizes that were not learnt.
     pub failed_sizes: u64,
+    /// Downloads that met bytes which the Source has not announced yet.
+    #[serde(skip)]
+    pub unannounced: u64,
     /// Why nothing can be kept in the cache folder, where that is so.
     #[serde(skip)]
     pub write_failure: Option<WriteFailure>,
@@ -123,6 +126,16 @@ impl Counters {
         let mut metrics = self.metrics();
         metrics.failed_fetches += 1;
         metrics.remember(spec, error);
+    }
+
+    /// A download met bytes that the Source has not announced yet.
+    pub(super) fn met_unannounced(&self) {
+        self.metrics().unannounced += 1;
+    }
+
+    /// Downloads of such bytes.
+    pub(super) fn unannounced(&self) -> u64 {
+        self.metrics().unannounced
     }
 
     /// A size was asked for.

@@ -5,11 +5,11 @@ mod coding;
 mod config;
 pub mod download;
 mod error;
-mod evict;
 mod fetch_spec;
 pub mod fixity;
 mod form;
 pub mod freshness;
+mod local;
 pub mod metadata;
 mod metrics;
 pub mod patch;
@@ -28,20 +28,18 @@ use crate::source::http::{Client, DownloadLimit, Pace};
 use crate::source::zip::Packages;
 use blocks::cache::BlockCache;
 use bytes::Bytes;
-use download::{CachedObject, DownloadTable, Failures, QUESTIONS, Questions};
+use download::{DownloadTable, Failures, QUESTIONS, Questions};
 use fixity::BlockHasher;
+use local::LocalContent;
 use metadata::LearntMetadata;
-use pins::Pins;
 use serde::{Deserialize, Serialize};
-use served::ServedRecords;
 use shared_cache::SharedCache;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use store::{ObjectKey, Store};
+use store::{Evicted, ObjectKey, Store};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
@@ -125,25 +123,16 @@ pub struct Content {
     config: ContentConfig,
     client: Client,
     runtime: Handle,
-    events: UnboundedSender<Event>,
-    store: Arc<Store>,
-    metadata: Arc<LearntMetadata>,
+    local: LocalContent,
     block_hasher: BlockHasher,
-    /// Where digests of blocks are kept that are too many for memory.
-    spill_folder: Arc<Path>,
     table: DownloadTable,
     sizes: Questions,
-    block_cache: Arc<BlockCache>,
     freed: Arc<allocator::Watch>,
     failures: Mutex<Failures>,
-    served: ServedRecords,
-    pins: Pins,
     packages: OnceLock<Packages>,
     shared_cache: Option<SharedCache>,
     memory: Budget,
     questions: Arc<Semaphore>,
-    /// Fetches that ended with [`ContentError::Unannounced`].
-    unannounced: AtomicU64,
     counters: metrics::Counters,
 }
 
@@ -160,7 +149,6 @@ impl Content {
             path: config.folder.clone(),
             cause: Arc::new(io::Error::other(error)),
         })?;
-        let spill_folder = config.folder.as_path().into();
         if let Some(folder) = &config.counted_folder {
             store.count_folder(folder);
         }
@@ -177,28 +165,21 @@ impl Content {
             })
         });
         let shared_cache = shared_cache.transpose()?;
-        let pins = Pins::new(&store);
+        let local = LocalContent::new(&config, &store, metadata, block_cache, events);
         Ok(Arc::new(Content {
             config,
             client,
             runtime,
-            events,
-            store,
-            metadata: Arc::new(metadata),
+            local,
             block_hasher: BlockHasher::default(),
-            spill_folder,
             table: DownloadTable::default(),
             sizes: Questions::default(),
-            block_cache,
             freed: Arc::default(),
             failures: Mutex::default(),
-            served: ServedRecords::default(),
-            pins,
             packages: OnceLock::new(),
             shared_cache,
             memory,
             questions: Arc::new(Semaphore::new(QUESTIONS)),
-            unannounced: AtomicU64::new(0),
             counters: metrics::Counters::default(),
         }))
     }
@@ -216,12 +197,12 @@ impl Content {
 
     /// A size learnt earlier (an earlier fetch or HEAD, the decoded length); never waits.
     pub fn known_size(&self, ino: Ino) -> Option<u64> {
-        self.metadata.size(ino)
+        self.local.metadata.size(ino)
     }
 
-    /// Whether the file is known to be empty by its server's word alone.
+    /// Returns whether the file is known to be empty by its server's word alone.
     pub fn is_doubtful(&self, ino: Ino) -> bool {
-        self.metadata.get(ino).is_some_and(|observation| observation.is_doubtful())
+        self.local.metadata.get(ino).is_some_and(|observation| observation.is_doubtful())
     }
 
     /// A question for a size that takes so long is likely to fail, and so are those for its neighbours.
@@ -231,29 +212,16 @@ impl Content {
 
     /// The bytes if they are on this machine and may be handed out; never waits on the network. `None`: ask [`Content::read`].
     pub fn read_local(&self, ino: Ino, offset: u64, length: u32) -> Option<Bytes> {
-        let read = self.verified_blocks(ino, offset, length).or_else(|| {
-            let object = self.find_local(ino)?;
-            self.served.note_verified(ino, object.length());
-            CachedObject::Store(object).read(offset, length)
-        });
-        read.inspect(|bytes| self.counters.hit(bytes.len()))
+        self.local.read(ino, offset, length).inspect(|bytes| self.counters.hit(bytes.len()))
     }
 
     /// The same where no disk is waited for either.
     pub fn read_in_memory(&self, ino: Ino, offset: u64, length: u32) -> LocalRead {
-        let bytes = match (self.verified_blocks(ino, offset, length), self.find_in_memory(ino)) {
-            (Some(bytes), _) => bytes,
-            (None, Err(_)) => return LocalRead::OnDisk,
-            (None, Ok(None)) => return LocalRead::Absent,
-            (None, Ok(Some(object))) => {
-                let Some(read) = object.read_in_memory(offset, length as usize) else { return LocalRead::OnDisk };
-                let Ok(bytes) = read else { return LocalRead::Absent };
-                self.served.note_verified(ino, object.length());
-                bytes
-            }
-        };
-        self.counters.hit(bytes.len());
-        LocalRead::Bytes(bytes)
+        let read = self.local.read_in_memory(ino, offset, length);
+        if let LocalRead::Bytes(bytes) = &read {
+            self.counters.hit(bytes.len());
+        }
+        read
     }
 
     /// Like [`Content::read_local`], and also bytes that another inode brought or a download under way has. Sends no request.
@@ -263,41 +231,42 @@ impl Content {
 
     /// The size, where it is known without asking the Source.
     pub fn size_present(&self, spec: &FetchSpec) -> Option<u64> {
-        let published = spec.length.filter(|_| !form::is_decoded(spec));
-        self.known_size(spec.ino).or(published).or_else(|| Some(self.find(spec)?.length()))
+        self.local.size(spec)
     }
 
     /// Compares what was read of an inode with what is published of it now; another version is reported
     /// to the rest of the mount. For bytes of which the catalog does not know that they are others.
     pub fn hold_to_published(&self, spec: &FetchSpec) {
-        let Some(read) = self.metadata.get(spec.ino).filter(|read| read.verified != Verified::NotYet) else { return };
+        let Some(read) = self.local.metadata.get(spec.ino).filter(|read| read.verified != Verified::NotYet) else {
+            return;
+        };
         let is_coded = form::published_coding(spec).is_some();
         let contradicts = |published: &Digest| {
             read.digests.iter().any(|seen| seen.algorithm() == published.algorithm() && seen != published)
         };
         let has_other_length = spec.length.zip(read.size).is_some_and(|(published, size)| published != size);
         if !is_coded && !spec.is_past() && (has_other_length || spec.hashes.iter().any(contradicts)) {
-            self.send_event(Event::Changed(spec.ino));
+            self.local.send_event(Event::Changed(spec.ino));
         }
     }
 
     /// Bytes that the cache folder may take.
     pub fn quota(&self) -> u64 {
-        self.store.quota()
+        self.local.store.quota()
     }
 
     /// Evicts for a writer below `folder`; see [`store::Store::give_up`].
     pub fn give_up(&self, folder: &Path, bytes: u64) -> u64 {
-        self.store.give_up(folder, bytes)
+        self.local.store.give_up(folder, bytes)
     }
 
     /// For the xattrs.
     pub fn state(&self, ino: Ino) -> (State, Verified) {
-        if self.is_poisoned(ino) {
+        if self.local.is_poisoned(ino) {
             return (State::Poisoned, Verified::Failed);
         }
-        if self.peek_local(ino).is_some() || self.is_in_memory(ino) {
-            let verified = self.metadata.get(ino).map_or(Verified::NotYet, |observation| observation.verified);
+        if self.local.peek(ino).is_some() || self.local.is_in_memory(ino) {
+            let verified = self.local.metadata.get(ino).map_or(Verified::NotYet, |observation| observation.verified);
             return (State::Cached, verified);
         }
         match self.table.get(ino).map(|download| download.state().frontier()).filter(|bytes| *bytes > 0) {
@@ -308,12 +277,12 @@ impl Content {
 
     /// How often since the start bytes were met that the Source has not announced yet.
     pub fn unannounced(&self) -> u64 {
-        self.unannounced.load(Ordering::Relaxed)
+        self.counters.unannounced()
     }
 
     /// Measures what the folders of all mounts take, for [`Content::metrics`] to be the same in each of them. Blocks on the disk.
     pub fn measure(&self) {
-        self.store.measure();
+        self.local.store.measure();
     }
 
     /// What was read, fetched and failed since the start, and what the cache holds.
@@ -322,9 +291,9 @@ impl Content {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let cooling = failures.hosts.iter(now).map(|(host, (), left)| Cooling { host: host.clone(), left }).collect();
         drop(failures);
-        let cache = self.store.recorded_usage();
+        let cache = self.local.store.recorded_usage();
         let (objects, bytes, quota) = (cache.objects, cache.bytes, cache.quota);
-        let write_failure = self.store.write_failure();
+        let write_failure = self.local.store.write_failure();
         Metrics { objects, bytes, quota, cooling, write_failure, ..self.counters.snapshot() }
     }
 
@@ -350,29 +319,36 @@ impl Content {
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.
     pub fn object(&self, ino: Ino) -> Option<ObjectKey> {
-        self.metadata.get(ino)?.object
+        self.local.metadata.get(ino)?.object
     }
 
     /// Keeps the object of an orphan from eviction until [`Content::unpin`]; an object not here yet, once it is.
     pub fn pin(&self, ino: Ino) {
-        self.pins.pin(ino, || self.metadata.get(ino).and_then(|observation| observation.object));
+        self.local.pins.pin(ino, || self.local.metadata.get(ino).and_then(|observation| observation.object));
     }
 
     /// See [`Content::pin`].
     pub fn unpin(&self, ino: Ino) {
-        self.pins.unpin(ino);
+        self.local.pins.unpin(ino);
     }
 
     /// Forgets what was learnt of an inode that will never be asked for again.
     pub fn forget(&self, ino: Ino) {
-        self.metadata.forget(ino);
-        self.served.forget(ino);
+        self.local.metadata.forget(ino);
+        self.local.served.forget(ino);
     }
 
     /// The same for those that `gone` picks out of the inodes of which something was learnt, shown some at a time; how many.
     /// Blocks on the disk.
     pub fn forget_gone<E>(&self, gone: impl FnMut(&[Ino]) -> Result<Vec<Ino>, E>) -> Result<u64, E> {
-        self.metadata.forget_gone(gone)
+        self.local.metadata.forget_gone(gone)
+    }
+
+    /// Removes what is kept here of `spec`, on the disk and in memory; it is downloaded again when it is read. Objects are shared: other
+    /// names of the same bytes, in other mounts of the cache folder too, are downloaded again as well. Kept: a version that is still open,
+    /// or that is being downloaded. Blocks on the disk.
+    pub fn evict(&self, spec: &FetchSpec) -> Evicted {
+        if self.table.contains(spec.ino) { Evicted::Kept } else { self.local.evict(spec) }
     }
 
     /// Clears remembered failures: a refresh has happened.
@@ -384,8 +360,8 @@ impl Content {
     #[cfg(test)]
     pub(crate) fn locked(&self, known: &[Ino]) -> impl Sized {
         let in_flight = self.table.lock();
-        let others = (self.failures.lock().unwrap(), self.served.lock(), self.pins.lock());
-        (in_flight, others, self.metadata.locked(known))
+        let others = (self.failures.lock().unwrap(), self.local.served.lock(), self.local.pins.lock());
+        (in_flight, others, self.local.metadata.locked(known))
     }
 
     /// Writes out what is pending; called once at the end of a mount.
@@ -393,7 +369,7 @@ impl Content {
         if let Some(shared) = &self.shared_cache {
             shared.close().await;
         }
-        let (store, metadata) = (Arc::clone(&self.store), Arc::clone(&self.metadata));
+        let (store, metadata) = (Arc::clone(&self.local.store), Arc::clone(&self.local.metadata));
         let closing = tokio::task::spawn_blocking(move || {
             store.close();
             metadata.close();

@@ -11,6 +11,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// The ETag if it is strong: of two responses that carry it the bytes are equal (RFC 9110, 8.8.3).
+pub(super) fn strong(etag: Option<&str>) -> Option<&str> {
+    etag.filter(|etag| etag.starts_with('"') && etag.len() > 2)
+}
+
 /// A version by the place and the strong ETag under which it is served.
 pub(super) type VersionId = (Uri, Box<str>);
 

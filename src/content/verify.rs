@@ -46,14 +46,14 @@ impl Content {
     /// Reads the bytes of `spec` that are kept here and compares them with the published digest, and with the one that they gave
     /// when they were downloaded. No request, no use in the LRU index. Blocks on the disk, as long as reading does.
     pub fn check(&self, spec: &FetchSpec) -> Checked {
-        if self.is_poisoned(spec.ino) {
+        if self.local.is_poisoned(spec.ino) {
             return Checked::Corrupt("a program has read bytes that are not the published ones".to_owned());
         }
-        let Some(held) = self.peek_local(spec.ino) else { return Checked::Absent };
+        let Some(held) = self.local.peek(spec.ino) else { return Checked::Absent };
         let is_coded = published_coding(spec).is_some();
         let expected = Expected {
             length: spec.length.filter(|_| !is_coded),
-            published: self.vouching_digest(spec).filter(|_| !is_coded),
+            published: self.local.vouching_digest(spec).filter(|_| !is_coded),
             earlier: self.digest_before(spec),
         };
         match read_through(&held, expected.algorithm()) {
@@ -72,7 +72,7 @@ impl Content {
     pub async fn ask(&self, spec: &FetchSpec, patience: Duration, received: &AtomicU64) -> Asked {
         let expected = Expected {
             length: spec.length,
-            published: self.vouching_digest(spec),
+            published: self.local.vouching_digest(spec),
             // The digest kept is of what a read returns.
             earlier: self.digest_before(spec).filter(|_| published_coding(spec).is_none()),
         };
@@ -80,7 +80,7 @@ impl Content {
     }
 
     fn digest_before(&self, spec: &FetchSpec) -> Option<Digest> {
-        self.metadata.get(spec.ino)?.digests.first().copied()
+        self.local.metadata.get(spec.ino)?.digests.first().copied()
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::object::Origin;
 use super::plan::{Failure, Place};
-use super::promise::{Disagreement, Head, Promise, request, strong};
+use super::promise::{Disagreement, Head, Promise, request};
 use super::task::{DownloadTask, Provenance, Stop};
 use crate::content::ContentError;
 use crate::content::form::Form;
-use crate::content::trust::Claim;
+use crate::content::trust::{Claim, strong};
 use crate::document::Timestamp;
 use crate::source::http::{Request, Response};
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 use super::extents::LARGE;
 use super::in_flight::Download;
 use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
-use super::promise::{Promise, strong};
+use super::promise::Promise;
 use super::ranges::Ranges;
 use super::source::{Batch, Source};
 use super::task::{DownloadTask, Ended, Landed, Provenance, Stop};
@@ -13,7 +13,7 @@ use crate::content::blocks::{BlockMap, Sink};
 use crate::content::fixity::Expected;
 use crate::content::form::Form;
 use crate::content::store::ObjectKey;
-use crate::content::trust::VersionId;
+use crate::content::trust::{VersionId, strong};
 use crate::content::{Content, ContentError, FetchSpec, Unannounced};
 use crate::document::Uri;
 use crate::source::http::{Requester, Response, Status};
@@ -51,8 +51,8 @@ impl Content {
 
 impl DownloadTask {
     pub(super) fn new(content: Arc<Content>, spec: FetchSpec, download: Arc<Download>) -> DownloadTask {
-        let published = content.vouching_digest(&spec);
-        let observation = content.metadata.get(spec.ino).unwrap_or_default();
+        let published = content.local.vouching_digest(&spec);
+        let observation = content.local.metadata.get(spec.ino).unwrap_or_default();
         let earlier = observation.digests.first().copied();
         let etag = strong(observation.etag.as_deref()).map(Box::from);
         let proof = Proof { vouched: published.is_some(), earlier: earlier.is_some() || etag.is_some() };
@@ -205,12 +205,13 @@ impl DownloadTask {
         let (content, key) = (Arc::clone(&self.content), self.key());
         let resumed = tokio::task::spawn_blocking(move || {
             content
+                .local
                 .store
                 .resume(&key, |validator, length| is_expected(validator, length).map(|version| (version, length)))
         });
         let Ok(Some((partial, (version, length)))) = resumed.await else { return };
         let (ino, attempt) = (self.spec.ino, self.download.state().attempt());
-        let map = Arc::new(BlockMap::on_disk(Arc::new(partial), &self.content.block_cache, (ino, attempt)));
+        let map = Arc::new(BlockMap::on_disk(Arc::new(partial), &self.content.local.block_cache, (ino, attempt)));
         self.received = map.frontier();
         (self.is_joinable, self.is_mixed) = (is_joinable, version.is_none());
         let shown = version.clone().filter(|_| Form::published(&self.spec) == Form::Plain);
@@ -229,7 +230,7 @@ impl DownloadTask {
 
     /// The name under which bytes are kept until the verdict.
     pub(super) fn key(&self) -> ObjectKey {
-        self.content.partial_key(&self.spec)
+        self.content.local.partial_key(&self.spec)
     }
 
     pub(super) fn wrong(&self, what: impl Into<String>) -> Stop {

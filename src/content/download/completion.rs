@@ -9,12 +9,11 @@ use super::task::{DownloadTask, Ended, Landed};
 use crate::content::blocks::cache::{CachedBlock, Holder};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::served::Served;
-use crate::content::{Content, ContentError, Event, FetchSpec, Verified};
+use crate::content::{Content, ContentError, Event, FetchSpec};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::platform::ino::Ino;
 use bytes::Bytes;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -42,10 +41,10 @@ impl Content {
             CachedObject::Memory(_) => None,
         };
         if let Some(key) = &on_disk {
-            self.keep_for_patches(spec, landed.origin.media_type.as_deref(), key, size);
+            self.local.keep_for_patches(spec, landed.origin.media_type.as_deref(), key, size);
         }
         let mut known = None;
-        self.metadata.update(ino, |observation| {
+        self.local.metadata.update(ino, |observation| {
             known = observation.size.replace(size);
             if !landed.is_shared {
                 observation.etag = landed.origin.etag;
@@ -57,27 +56,27 @@ impl Content {
             observation.object = on_disk;
             observation.verified = landed.verified;
         });
-        self.pins.landed(ino, &landed.key);
+        self.local.pins.landed(ino, &landed.key);
         let was_passed = matches!(landed.object, CachedObject::Memory(_));
         // The kernel may keep any page of it when the cache has it no more.
-        self.served.note_verified(ino, size);
+        self.local.served.note_verified(ino, size);
         if landed.is_plain && size > WHOLE_LIMIT {
             let blocks = Arc::new(Mutex::new(download.state().take_whole()));
-            self.remember_served(ino, Served { blocks, is_whole: true, was_passed, version: None });
+            self.local.remember_served(ino, Served { blocks, is_whole: true, was_passed, version: None });
         } else {
             // Of what was decoded the download knows the coded bytes alone.
-            self.served.clear(ino);
+            self.local.served.clear(ino);
         }
         if let CachedObject::Memory(map) = &landed.object {
             // Its readers have not read all of it yet.
             for (first, block) in map.in_window() {
                 let key = CachedBlock { ino, holder: Holder::Verified, first };
-                self.block_cache.keep(key, Bytes::copy_from_slice(&block));
+                self.local.block_cache.keep(key, Bytes::copy_from_slice(&block));
             }
         }
         self.failures().landed(ino, &spec.uri);
         if known != Some(size) {
-            self.send_event(Event::Sized(ino, size));
+            self.local.send_event(Event::Sized(ino, size));
         }
         self.end(ino, download, Outcome::Done(landed.object));
     }
@@ -109,9 +108,9 @@ impl Content {
         }
         // A past version may be gone.
         if is_changed && !spec.is_past() {
-            self.send_event(Event::Changed(ino));
+            self.local.send_event(Event::Changed(ino));
         } else if self.count_unannounced(&error) {
-            self.send_event(Event::Unannounced(ino));
+            self.local.send_event(Event::Unannounced(ino));
         }
         self.end(ino, download, Outcome::Failed(error));
     }
@@ -132,16 +131,16 @@ impl Content {
     /// `is_of_version`: nothing says that its version is another than published.
     fn remember_unjudged(&self, ino: Ino, download: &Download, is_of_version: bool) {
         if has_served(download) {
-            let before = self.served.get(ino).unwrap_or_default();
+            let before = self.local.served.get(ino).unwrap_or_default();
             let (blocks, version) = download.state().trust.record();
-            self.remember_served(ino, Served { blocks, version: version.filter(|_| is_of_version), ..before });
+            self.local.remember_served(ino, Served { blocks, version: version.filter(|_| is_of_version), ..before });
         }
     }
 
     /// Counts a failure that the Source has not announced yet; whether its bytes are to be shown.
     fn count_unannounced(&self, error: &ContentError) -> bool {
         let ContentError::Unannounced { shown, .. } = error else { return false };
-        self.unannounced.fetch_add(1, Ordering::Relaxed);
+        self.counters.met_unannounced();
         *shown
     }
 
@@ -151,7 +150,7 @@ impl Content {
         if !tells_of_bytes(error) || spec.is_past() {
             return;
         }
-        let known = self.metadata.get(spec.ino).filter(|observation| observation.digests.is_empty());
+        let known = self.local.metadata.get(spec.ino).filter(|observation| observation.digests.is_empty());
         if let Some(size) = known.and_then(|observation| observation.size) {
             self.failures().contradict(&spec.uri, size, Instant::now());
         }
@@ -161,31 +160,12 @@ impl Content {
     pub(super) fn poison(&self, spec: &FetchSpec, download: &Download, error: ContentError) {
         let ino = spec.ino;
         self.note_contradiction(spec, &error);
-        self.condemn(ino);
-        self.served.clear(ino);
+        self.local.condemn(ino);
         tracing::error!(ino = ino.0, error = %chain(&error), "bytes that were read before the check may be wrong");
         let is_shown = self.count_unannounced(&error);
         // Readers fail first, then the kernel's pages go: in the other order a reader could fill them again.
         self.end(ino, download, Outcome::Failed(error));
-        self.send_event(if is_shown { Event::Unannounced(ino) } else { Event::Poisoned(ino) });
-    }
-
-    /// Remembers what was handed out. Of inodes that are forgotten for it the kernel's pages go.
-    fn remember_served(&self, ino: Ino, served: Served) {
-        for ino in self.served.keep(ino, served) {
-            tracing::debug!(ino = ino.0, "what was read of it without a verdict is forgotten");
-            self.send_event(Event::Recheck(ino, 0..u64::MAX));
-        }
-    }
-
-    /// From now on every reader of `ino` fails. The caller sends the event.
-    fn condemn(&self, ino: Ino) {
-        // Before a reader can find it poisoned, and send the event again.
-        self.served.remind(ino);
-        self.metadata.update(ino, |observation| {
-            observation.verified = Verified::Failed;
-            observation.object = None;
-        });
+        self.local.send_event(if is_shown { Event::Unannounced(ino) } else { Event::Poisoned(ino) });
     }
 
     /// Ends a download and takes it out of the table at once: a later reader finds the object or starts another.

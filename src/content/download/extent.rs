@@ -132,7 +132,7 @@ impl ExtentFetch {
 
     async fn write(&self, first: u64, block: Bytes) -> Result<(), ExtentError> {
         let (content, download, attempt) = (Arc::clone(&self.content), Arc::clone(&self.download), self.attempt);
-        let (ino, key, is_for_reader) = (self.spec.ino, content.partial_key(&self.spec), self.way == Way::Shared);
+        let (ino, key, is_for_reader) = (self.spec.ino, content.local.partial_key(&self.spec), self.way == Way::Shared);
         let written = tokio::task::spawn_blocking(move || {
             let map = match download.open_map(&content, &key, ino, attempt) {
                 Err(error) if is_for_reader => download.map_without_room(&content, ino, attempt).ok_or(error)?,

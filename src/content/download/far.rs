@@ -4,13 +4,13 @@
 use super::extent::ExtentFetch;
 use super::extents::first_window;
 use super::plan::{Failure, Place};
-use super::promise::strong;
 use super::range_client::RangeBody;
 use super::task::{DownloadTask, Stop};
 use crate::content::ContentError;
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
 use crate::content::form::published_coding;
+use crate::content::trust::strong;
 use crate::source::http::{Priority, Response, Status, Way};
 use std::ops::Range;
 use std::sync::Arc;

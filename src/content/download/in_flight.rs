@@ -209,10 +209,10 @@ impl Download {
         }
         let (sink, length, window, mark) = (state.sink(), state.length(), state.window(), state.mark());
         drop(state);
-        let (cache, holder) = (&content.block_cache, (ino, attempt));
+        let (cache, holder) = (&content.local.block_cache, (ino, attempt));
         let map = Arc::new(match sink {
             Sink::Store => {
-                let partial = content.store.begin(key, length, self.eviction_policy())?;
+                let partial = content.local.store.begin(key, length, self.eviction_policy())?;
                 BlockMap::on_disk(Arc::new(partial), cache, holder)
             }
             Sink::Memory => BlockMap::in_memory(Window::new(length, window), cache, holder),
@@ -235,7 +235,7 @@ impl Download {
             return None;
         }
         Some(state.map(attempt).unwrap_or_else(|| {
-            let map = Arc::new(BlockMap::in_memory(Window::closed(), &content.block_cache, (ino, attempt)));
+            let map = Arc::new(BlockMap::in_memory(Window::closed(), &content.local.block_cache, (ino, attempt)));
             state.set_map(&map);
             map
         }))

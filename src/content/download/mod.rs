@@ -46,12 +46,8 @@ pub(super) use size::Questions;
 pub(super) use table::DownloadTable;
 
 use super::blocks::Sink;
-use super::blocks::cache::{CachedBlock, Holder};
-use super::fixity::BLOCK;
-use super::form::{Form, published_coding};
-use super::served::Served;
-use super::store::{Object, ObjectKey};
-use super::trust::{PriorServes, Trust};
+use super::store::Object;
+use super::trust::Trust;
 use super::{Content, ContentError, Event, FetchSpec, Verified};
 use crate::platform::ino::Ino;
 use crate::source::http::Requester;
@@ -60,7 +56,6 @@ use completion::run_download;
 use extents::Bounds;
 use in_flight::{Joining, Waiting};
 use outcome::Outcome;
-use promise::strong;
 use state::{Here, Look};
 use std::io;
 use std::ops::RangeInclusive;
@@ -122,7 +117,7 @@ impl Content {
     ) -> Result<Bytes, ContentError> {
         let (begun, mut damaged, mut is_shared) = (Instant::now(), 0, false);
         loop {
-            if let Some(bytes) = self.verified_blocks(spec.ino, offset, length) {
+            if let Some(bytes) = self.local.verified_blocks(spec.ino, offset, length) {
                 self.counters.waited(bytes.len(), is_shared);
                 return Ok(bytes);
             }
@@ -148,7 +143,7 @@ impl Content {
                     return Err(error);
                 }
             };
-            self.served.note_verified(spec.ino, object.length());
+            self.local.served.note_verified(spec.ino, object.length());
             let was_passed = matches!(object, CachedObject::Memory(_));
             let read = match is_fresh && object.length() <= AT_HAND {
                 true => object.read(offset, length),
@@ -187,9 +182,9 @@ impl Content {
             Some((_, Look::Ended(Outcome::Done(object)))) => object,
             // What was handed out of it is not compared with what is found elsewhere.
             Some(_) => return None,
-            None => CachedObject::Store(self.find(spec)?),
+            None => CachedObject::Store(self.local.find(spec)?),
         };
-        self.served.note_verified(spec.ino, object.length());
+        self.local.served.note_verified(spec.ino, object.length());
         tokio::task::spawn_blocking(move || object.read(offset, length)).await.ok()?
     }
 
@@ -210,7 +205,7 @@ impl Content {
     fn join(self: &Arc<Self>, spec: &FetchSpec, joining: Joining) -> Result<Joined, ContentError> {
         let is_under_way = self.table.get(spec.ino).is_some();
         if !is_under_way {
-            if let Some(object) = self.find(spec) {
+            if let Some(object) = self.local.find(spec) {
                 return Ok(Joined::Here(object));
             }
         }
@@ -235,12 +230,12 @@ impl Content {
     }
 
     fn new_download(&self) -> Download {
-        Download::new(self.config.fixity, self.bounds(), Arc::clone(&self.spill_folder))
+        Download::new(self.config.fixity, self.bounds(), self.config.folder.as_path().into())
     }
 
     /// See [`Bounds`]: parts of what the cache folder may take.
     fn bounds(&self) -> Bounds {
-        let quota = self.store.quota();
+        let quota = self.local.store.quota();
         Bounds {
             unread: (quota / 8).clamp(*UNREAD.start(), *UNREAD.end()),
             unsized_body: (quota / 4).max(LEAST_UNSIZED),
@@ -249,137 +244,23 @@ impl Content {
 
     /// Starts the task of a download that is in the table, unless its object has come since, or must not.
     fn start(self: &Arc<Self>, spec: &FetchSpec, download: &Arc<Download>) -> Option<Outcome> {
-        if let Some(object) = self.find(spec) {
+        if let Some(object) = self.local.find(spec) {
             return Some(Outcome::Done(CachedObject::Store(object)));
         }
-        if self.is_poisoned(spec.ino) {
+        if self.local.is_poisoned(spec.ino) {
             // An earlier mount may have ended before its name had another inode.
-            if self.served.remind(spec.ino) {
-                self.send_event(Event::Poisoned(spec.ino));
+            if self.local.served.remind(spec.ino) {
+                self.local.send_event(Event::Poisoned(spec.ino));
             }
             return Some(Outcome::Failed(poisoned(spec)));
         }
-        let served = self.served.get(spec.ino);
-        let (served, prior) = self.prior_serves(spec, served);
+        let (served, prior) = self.local.prior_serves(spec);
         // Of a past version the Source may well serve another one's bytes: none are handed out before the verdict.
         let is_doubted = spec.is_past() || self.failures().doubted.is_punished(&spec.uri, Instant::now());
         download.change(|state| state.bind((served.blocks, served.version), prior, is_doubted, served.was_passed));
         let task = self.runtime.spawn(run_download(Arc::clone(self), spec.clone(), Arc::clone(download)));
         download.run_by(task.abort_handle());
         None
-    }
-
-    /// Constraints on a download of `spec` from bytes served earlier, of which `served` is remembered.
-    fn prior_serves(&self, spec: &FetchSpec, served: Option<Served>) -> (Served, PriorServes) {
-        let observation = self.metadata.get(spec.ino).unwrap_or_default();
-        let is_vouched = self.vouching_digest(spec).is_some();
-        let was_served = self.served.has_verified(spec.ino);
-        let prior = PriorServes {
-            is_proved: served.as_ref().is_some_and(|served| served.is_whole),
-            is_known: !observation.digests.is_empty() && (was_served || !is_vouched),
-            is_vouched,
-        };
-        let served = served.unwrap_or_else(|| {
-            // The kernel may have all but a few pages of what was verified: no validator proves those few. And the validators of mirrors
-            // are not those of `loc`, and nothing says whose this is.
-            let can_prove = !is_vouched && spec.mirrors.is_empty();
-            let etag = strong(observation.etag.as_deref()).filter(|_| can_prove);
-            Served { version: etag.map(|etag| (spec.uri.clone(), etag.into())), ..Served::default() }
-        });
-        (served, prior)
-    }
-
-    /// The object if it is in the cache folder: under this inode, or under its digest, from whichever mount.
-    pub(super) fn find(&self, spec: &FetchSpec) -> Option<Arc<Object>> {
-        if let Some(object) = self.find_local(spec.ino) {
-            return Some(object);
-        }
-        if published_coding(spec).is_some() {
-            return None;
-        }
-        let digest = self.vouching_digest(spec)?;
-        let observation = self.metadata.get(spec.ino);
-        let shown = observation.as_ref().and_then(|observation| observation.size);
-        // Where bytes were handed out before a verdict, or others are known, the download must compare them.
-        let is_other = observation.is_some_and(|known| {
-            known.verified == Verified::Failed || known.digests.first().is_some_and(|known| *known != digest)
-        });
-        if is_other || self.served.is_unjudged(spec.ino) {
-            return None;
-        }
-        let key = ObjectKey::digest(&self.config.source, &digest);
-        let object = self.store.get(&key)?;
-        let agrees = |length: Option<u64>| length.is_none_or(|length| length == object.length());
-        if !agrees(spec.length) || !agrees(shown) {
-            return None;
-        }
-        self.metadata.update(spec.ino, |observation| {
-            observation.size = Some(object.length());
-            observation.object = Some(key.clone());
-            observation.digests = vec![digest];
-            observation.verified = Verified::Digest(digest.algorithm());
-        });
-        self.pins.landed(spec.ino, &key);
-        self.keep_for_patches(spec, None, &key, object.length());
-        if shown.is_none() {
-            self.send_event(Event::Sized(spec.ino, object.length()));
-        }
-        Some(object)
-    }
-
-    /// The name of what is downloaded of `spec` until it is whole.
-    fn partial_key(&self, spec: &FetchSpec) -> ObjectKey {
-        match Form::published(spec) {
-            Form::Published(_) => ObjectKey::inode(&format!("{} coded", self.config.source), spec.ino.0),
-            _ => ObjectKey::inode(&self.config.source, spec.ino.0),
-        }
-    }
-
-    /// The object that is known to be this inode's, if it is in the cache folder.
-    pub(super) fn find_local(&self, ino: Ino) -> Option<Arc<Object>> {
-        self.local(ino, |key| self.store.get(key))
-    }
-
-    /// The same without waiting for the disk: an error where it has to be waited for.
-    pub(super) fn find_in_memory(&self, ino: Ino) -> io::Result<Option<Arc<Object>>> {
-        let Some((key, size)) = self.local_key(ino) else { return Ok(None) };
-        Ok(self.store.get_in_memory(&key)?.filter(|object| object.length() == size))
-    }
-
-    /// The same, not counted as a use.
-    pub(super) fn peek_local(&self, ino: Ino) -> Option<Arc<Object>> {
-        self.local(ino, |key| self.store.peek(key))
-    }
-
-    fn local(&self, ino: Ino, find: impl Fn(&ObjectKey) -> Option<Arc<Object>>) -> Option<Arc<Object>> {
-        let (key, size) = self.local_key(ino)?;
-        find(&key).filter(|object| object.length() == size)
-    }
-
-    /// The object that is known to be this inode's, and its bytes.
-    fn local_key(&self, ino: Ino) -> Option<(ObjectKey, u64)> {
-        let observation = self.metadata.get(ino).filter(|observation| observation.verified != Verified::Failed)?;
-        observation.object.zip(observation.size)
-    }
-
-    /// Bytes of a verified object that the cache folder had no room for, where they are in the block cache.
-    pub(super) fn verified_blocks(&self, ino: Ino, offset: u64, length: u32) -> Option<Bytes> {
-        self.block_cache.peek(&CachedBlock { ino, holder: Holder::Verified, first: offset - offset % BLOCK })?;
-        let known = self.metadata.get(ino).filter(|known| known.verified != Verified::Failed)?;
-        let end = offset.saturating_add(u64::from(length)).min(known.size?);
-        (offset < end).then(|| self.block_cache.read(ino, Holder::Verified, &(offset..end))).flatten()
-    }
-
-    /// Whether all bytes of it are in the block cache, for the cache folder had no room.
-    pub(super) fn is_in_memory(&self, ino: Ino) -> bool {
-        let known = self.metadata.get(ino).filter(|known| known.verified != Verified::Failed);
-        let size = known.and_then(|known| known.size).filter(|size| *size > 0);
-        size.is_some_and(|size| self.block_cache.holds(ino, size))
-    }
-
-    /// Whether bytes handed out of this inode turned out wrong.
-    pub(super) fn is_poisoned(&self, ino: Ino) -> bool {
-        self.metadata.get(ino).is_some_and(|observation| observation.verified == Verified::Failed)
     }
 
     /// Waits until `download` has the bytes `(offset, length)`, as long as something arrives. All that a read tries has one deadline, which
@@ -456,7 +337,7 @@ impl Content {
         let touches_end = |trust: &Trust| end > trust.withheld_from() && !trust.is_proved();
         if is_handed_out && touches_end(&download.state().trust) {
             // Before the answer: the kernel drops a page that is being read as soon as it is answered.
-            self.send_event(Event::Recheck(ino, offset..end));
+            self.local.send_event(Event::Recheck(ino, offset..end));
         }
         Ok(is_handed_out.then(|| bytes.slice(range)))
     }
@@ -466,13 +347,8 @@ impl Content {
     }
 
     pub(super) fn no_room(&self) -> ContentError {
-        let failing = self.store.write_failure().map(|failure| io::Error::other(failure.why));
+        let failing = self.local.store.write_failure().map(|failure| io::Error::other(failure.why));
         self.unreadable(failing.unwrap_or_else(|| io::ErrorKind::StorageFull.into()))
-    }
-
-    /// At the end of a mount there is no receiver.
-    pub(super) fn send_event(&self, event: Event) {
-        let _ = self.events.send(event);
     }
 }
 

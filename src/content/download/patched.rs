@@ -3,47 +3,20 @@
 //! Nothing proves that the last local version is the one before: changes may have been missed. So only a result of the published
 //! digest counts. Any failure costs the patches, and the version is fetched whole.
 
-use super::object::CachedObject;
 use super::plan::Failure;
 use super::promise::Promise;
 use super::task::{DownloadTask, Landed, Stop};
+use crate::content::Patch;
 use crate::content::fixity::Verifier;
-use crate::content::form::{Form, essence, published_coding};
+use crate::content::form::{Form, essence};
 use crate::content::patch::{Document, LIMIT};
-use crate::content::store::ObjectKey;
-use crate::content::{Content, FetchSpec, Patch};
-use crate::document::{Digest, Uri};
+use crate::document::Digest;
 use crate::source::http::Request;
 use crate::source::over_bytes;
 use bytes::{Bytes, BytesMut};
 
 /// The media types of JSON Patch: the registered one, and the standard's own.
 const JSON_PATCH: [&str; 2] = ["application/json-patch+json", "application/json-patch"];
-
-/// The name of a resource among the remembered versions.
-fn version_of(uri: &Uri) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(uri.as_str().as_bytes())
-}
-
-impl Content {
-    /// The object `key` of `size` bytes is the version of `spec`: the next one may be made of it.
-    pub(super) fn keep_for_patches(&self, spec: &FetchSpec, served: Option<&str>, key: &ObjectKey, size: u64) {
-        let is_json = match spec.media_type.as_deref().or(served).map(essence) {
-            Some(media_type) => media_type.ends_with("/json") || media_type.ends_with("+json"),
-            None => spec.uri.path().ends_with(".json"),
-        };
-        if is_json && size <= LIMIT && !spec.is_past() && published_coding(spec).is_none() {
-            self.metadata.keep_version(version_of(&spec.uri), key.clone(), size);
-        }
-    }
-
-    /// The last local version, which is not that of `spec`, or nothing would be fetched.
-    fn base(&self, spec: &FetchSpec) -> Option<(CachedObject, u64)> {
-        let (key, length) = self.metadata.version(version_of(&spec.uri))?;
-        let object = self.store.get(&key).filter(|object| object.length() == length)?;
-        Some((CachedObject::Store(object), length))
-    }
-}
 
 impl DownloadTask {
     /// The version made by its patches.
@@ -70,8 +43,9 @@ impl DownloadTask {
         if patches.is_empty() {
             return None;
         }
-        let (base, base_length) = self.content.base(&self.spec)?;
-        let whole = self.spec.length.unwrap_or(base_length);
+        // Not the version itself, or nothing would be fetched.
+        let base = self.content.local.last_version(&self.spec.uri)?;
+        let whole = self.spec.length.unwrap_or(base.length());
         let published = patches.iter().try_fold(0_u64, |sum, patch| sum.checked_add(patch.length.unwrap_or(0)))?;
         if published >= whole || whole > LIMIT {
             return None;
@@ -87,7 +61,7 @@ impl DownloadTask {
         }
         let uri = self.spec.uri.clone();
         let patching = tokio::task::spawn_blocking(move || {
-            let mut document = Document::read(&base.read(0, u32::try_from(base_length).ok()?)?)?;
+            let mut document = Document::read(&base.read(0, base.length() as usize).ok()?)?;
             let applied = bodies.iter().try_for_each(|body| document.apply(body));
             applied
                 .inspect_err(

@@ -3,9 +3,8 @@
 use super::Joined;
 use super::in_flight::{Download, Joining};
 use super::object::CachedObject;
-use crate::content::metadata::Observation;
 use crate::content::store::Moment;
-use crate::content::{Content, ContentError, FetchSpec, Verified};
+use crate::content::{Content, ContentError, FetchSpec};
 use crate::platform::ino::Ino;
 use crate::source::http::Requester;
 use std::sync::Arc;
@@ -54,10 +53,7 @@ impl Content {
 
     /// Whether all bytes of `ino` are on this machine, without opening a file.
     pub fn is_whole(&self, ino: Ino) -> bool {
-        let is_kept = |observation: Observation| {
-            observation.verified != Verified::Failed && observation.object.is_some_and(|key| self.store.has(&key))
-        };
-        self.is_in_memory(ino) || self.metadata.get(ino).is_some_and(is_kept)
+        self.local.is_whole(ino)
     }
 
     /// Bytes that are here of a download under way.
@@ -69,7 +65,7 @@ impl Content {
     pub fn resumable(&self, spec: &FetchSpec) -> u64 {
         match self.table.get(spec.ino) {
             Some(download) => download.state().frontier(),
-            None => self.store.partial_bytes(&self.partial_key(spec)),
+            None => self.local.store.partial_bytes(&self.local.partial_key(spec)),
         }
     }
 
@@ -80,7 +76,7 @@ impl Content {
         joining: Joining,
         most: u64,
     ) -> Result<Option<u64>, ContentError> {
-        if self.is_in_memory(spec.ino) {
+        if self.local.is_in_memory(spec.ino) {
             return Err(self.no_room());
         }
         let download = match self.join(spec, joining)? {

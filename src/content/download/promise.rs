@@ -2,15 +2,10 @@
 
 use crate::content::fixity::Expected;
 use crate::content::form::{Form, published_coding, soft_failure};
-use crate::content::{Content, ContentError, FetchSpec, Fixity};
-use crate::document::{Digest, Uri};
+use crate::content::{ContentError, FetchSpec};
+use crate::document::Uri;
 use crate::source::http::{Priority, Request, Response, Status};
 use std::time::Duration;
-
-/// The ETag if it is strong: of two responses that carry it the bytes are equal (RFC 9110, 8.8.3).
-pub(super) fn strong(etag: Option<&str>) -> Option<&str> {
-    etag.filter(|etag| etag.starts_with('"') && etag.len() > 2)
-}
 
 /// A request for the resource at `location`, in its published type and coding.
 pub(super) fn request(spec: &FetchSpec, location: &Uri, within: Duration, priority: Priority) -> Request {
@@ -89,12 +84,4 @@ pub(super) struct Promise {
     pub(super) expected: Expected,
     /// Bytes of the transferred whole, where known.
     pub(super) length: Option<u64>,
-}
-
-impl Content {
-    /// The digest that distinguishes right bytes from wrong ones: the strongest published, unless fixity is off.
-    pub(in crate::content) fn vouching_digest(&self, spec: &FetchSpec) -> Option<Digest> {
-        let strongest = spec.hashes.iter().max_by_key(|digest| digest.algorithm());
-        strongest.copied().filter(|_| self.config.fixity != Fixity::Off)
-    }
 }

@@ -24,7 +24,7 @@ impl Content {
     /// size alone; nothing where [`Content::revalidate`] is due, `None` where it never is.
     pub fn current_for(&self, ino: Ino, changefreq: Option<ChangeFrequency>) -> Option<Duration> {
         let interval = self.config.revalidate.interval(changefreq)?;
-        Some(self.metadata.validated_at(ino).map_or(interval, |at| remaining(at, interval, Timestamp::now())))
+        Some(self.local.metadata.validated_at(ino).map_or(interval, |at| remaining(at, interval, Timestamp::now())))
     }
 
     /// Asks the Source in the background whether it still has the version of `spec`; other bytes are
@@ -48,7 +48,7 @@ impl Content {
 
     pub(super) async fn ask_whether_current(&self, spec: &FetchSpec) {
         let ino = spec.ino;
-        let known = self.metadata.get(ino).filter(|known| known.verified != Verified::Failed);
+        let known = self.local.metadata.get(ino).filter(|known| known.verified != Verified::Failed);
         let Some(observation) = known else { return };
         let mut request = request(spec, &spec.uri, self.head_budget(1), Priority::background());
         request.if_none_match = observation.etag.clone();
@@ -61,12 +61,12 @@ impl Content {
         let validators = (response.etag.clone(), response.modified_validator.clone());
         let is_unmodified = response.status == Status::NotModified;
         let found = self.compare(spec, &observation, response).await;
-        if self.metadata.get(ino).as_ref() != Some(&observation) {
+        if self.local.metadata.get(ino).as_ref() != Some(&observation) {
             // They were fetched again meanwhile.
             return;
         }
         match found {
-            Finding::Same => self.metadata.update(ino, |known| {
+            Finding::Same => self.local.metadata.update(ino, |known| {
                 known.validated_at = Some(Timestamp::now());
                 if !is_unmodified {
                     (known.etag, known.last_modified) = validators;
@@ -74,7 +74,7 @@ impl Content {
             }),
             Finding::Other => {
                 tracing::info!(uri = %spec.uri, "a file has changed at the Source, which no list announced");
-                self.send_event(Event::Changed(ino));
+                self.local.send_event(Event::Changed(ino));
             }
             Finding::Compare(_) | Finding::Unclear => {
                 tracing::debug!(uri = %spec.uri, "a revalidation was inconclusive");

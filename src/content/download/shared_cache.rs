@@ -3,7 +3,7 @@
 use super::completion::has_served;
 use super::object::{CachedObject, Origin};
 use super::plan::{Failure, Place};
-use super::promise::{Promise, strong};
+use super::promise::Promise;
 use super::range_client::RangeBody;
 use super::source::Source;
 use super::task::{DownloadTask, Ended, Landed, Stop};
@@ -11,6 +11,7 @@ use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
 use crate::content::form::Form;
 use crate::content::shared_cache::{Name, Remote, SharedBody};
+use crate::content::trust::strong;
 use crate::content::{Content, FetchSpec, Verified};
 use crate::source::http::Priority;
 use std::sync::Arc;
@@ -119,7 +120,7 @@ impl Content {
     /// from is not known any more.
     pub(super) fn offer_kept(&self, spec: &FetchSpec) {
         let Some(cache) = self.shared_cache.as_ref() else { return };
-        let kept = self.metadata.get(spec.ino).filter(|kept| matches!(kept.verified, Verified::Digest(_)));
+        let kept = self.local.metadata.get(spec.ino).filter(|kept| matches!(kept.verified, Verified::Digest(_)));
         if let (Some(key), Some(name)) = (kept.and_then(|kept| kept.object), Name::of(spec, None)) {
             cache.offer(name, key, true);
         }

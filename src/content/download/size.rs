@@ -214,19 +214,19 @@ impl Content {
 
     /// Remembers a size, to which a download that began before it was known is held.
     fn show_size(&self, ino: Ino, size: u64, learn: impl FnOnce(&mut Observation)) {
-        self.metadata.update(ino, |observation| {
+        self.local.metadata.update(ino, |observation| {
             observation.size = Some(size);
             learn(observation);
         });
         if let Some(download) = self.table.get(ino) {
             download.change(|state| state.trust.show(size));
         }
-        self.send_event(Event::Sized(ino, size));
+        self.local.send_event(Event::Sized(ino, size));
     }
 
     /// The size of the resource's member in a package whose directory is known. Its digest holds any bytes to this size.
     fn size_of_member(&self, spec: &FetchSpec) -> Option<u64> {
-        let digest = self.vouching_digest(spec).filter(|_| !is_decoded(spec))?;
+        let digest = self.local.vouching_digest(spec).filter(|_| !is_decoded(spec))?;
         let size = self.size_in_package(spec).filter(|size| *size > 0 || digest.is_of_nothing())?;
         self.show_size(spec.ino, size, |_| {});
         Some(size)
@@ -246,7 +246,7 @@ impl Content {
         if is_decoded(spec) || spec.is_past() {
             return Ok(None);
         }
-        let proof = Proof { vouched: self.vouching_digest(spec).is_some(), earlier: false };
+        let proof = Proof { vouched: self.local.vouching_digest(spec).is_some(), earlier: false };
         let mut locations = self.candidates(spec, proof, Turn::Never);
         locations.retain(Place::is_current);
         // Two requests a location, and as much time again for the whole.

@@ -21,7 +21,9 @@ impl DownloadTask {
         if self.received > 0 || self.sink == Sink::Memory {
             return Ok(());
         }
-        if let Some(failure) = self.content.store.write_failure().filter(|_| self.content.store.is_failing()) {
+        if let Some(failure) =
+            self.content.local.store.write_failure().filter(|_| self.content.local.store.is_failing())
+        {
             return self.find_room(WriteError::Failing(failure.why)).await;
         }
         let length = self.spec.length.or(self.shown).filter(|length| *length > WHOLE_LIMIT);
@@ -29,7 +31,7 @@ impl DownloadTask {
             return Ok(());
         }
         let content = Arc::clone(&self.content);
-        match tokio::task::spawn_blocking(move || content.store.could_hold(length)).await {
+        match tokio::task::spawn_blocking(move || content.local.store.could_hold(length)).await {
             Ok(Err(full)) => self.find_room(full.into()).await,
             // That it was interrupted the writer finds too.
             _ => Ok(()),
@@ -39,7 +41,7 @@ impl DownloadTask {
     /// What cannot be kept on the disk is fetched into memory, where there is room for it. Else the download fails.
     pub(super) async fn find_room(&mut self, error: WriteError) -> Result<(), Ended> {
         if let WriteError::Store(error) = &error {
-            self.content.store.write_failed(error);
+            self.content.local.store.write_failed(error);
         }
         if self.download.demanded().is_none() {
             // No reader waits for the bytes themselves.

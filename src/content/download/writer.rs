@@ -204,7 +204,7 @@ impl Written {
         let (policy, mut verifier) = (self.policy, Verifier::new(algorithm));
         let map = match self.map.sink() {
             Sink::Store => {
-                let partial = Arc::new(content.store.begin(into, None, policy)?);
+                let partial = Arc::new(content.local.store.begin(into, None, policy)?);
                 self.map.beside_on_disk(partial)
             }
             Sink::Memory if self.map.start() > 0 => return Err(WriteError::TooLarge),

@@ -450,7 +450,7 @@ async fn without_fixity_hashes_do_not_count_but_lengths_do() {
     assert_eq!(mounted.read_all(&wrong_hash).await.unwrap(), body);
     assert_eq!(mounted.content.state(wrong_hash.ino).1, Verified::Length);
     assert!(is_mismatch(&mounted.read_all(&wrong_length).await));
-    let key = mounted.content.metadata.get(wrong_hash.ino).unwrap().object.unwrap();
+    let key = mounted.content.local.metadata.get(wrong_hash.ino).unwrap().object.unwrap();
     assert!(key.as_str().starts_with("ino-"), "{key}: no object without verdict lies under a digest");
 }
 
@@ -462,8 +462,8 @@ async fn bytes_other_than_those_of_an_earlier_download_are_a_version() {
     let mut mounted = Mounted::plain(&server);
     let spec = bare(&server, "/a");
     mounted.read_all(&spec).await.unwrap();
-    let key = mounted.content.metadata.get(spec.ino).unwrap().object.unwrap();
-    mounted.content.store.remove(&key);
+    let key = mounted.content.local.metadata.get(spec.ino).unwrap().object.unwrap();
+    mounted.content.local.store.remove(&key);
 
     assert!(matches!(mounted.read_all(&spec).await, Err(ContentError::Changed { .. })));
     assert_eq!(mounted.events().last(), Some(&Event::Changed(spec.ino)));

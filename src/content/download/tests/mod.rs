@@ -394,7 +394,7 @@ async fn the_in_flight_table_is_free_during_a_lookup() {
     let first = vouched(&server, &body);
     mounted.read_all(&first).await.unwrap();
     let (second, content) = (FetchSpec { ino: Ino(3), ..first }, Arc::clone(&mounted.content));
-    let slow = mounted.content.metadata.locked(&[]);
+    let slow = mounted.content.local.metadata.locked(&[]);
     let reading = tokio::spawn(async move { content.read(&second, Requester::default(), 0, 5_000).await });
 
     tokio::time::sleep(Duration::from_millis(200)).await;

@@ -28,7 +28,7 @@ async fn a_large_object_is_read_past_the_cache_with_one_request() {
     let spec = vouched(&server, &body);
 
     assert!(mounted.read_all(&spec).await.unwrap() == body);
-    assert_eq!(mounted.content.metadata.get(spec.ino).unwrap().verified, Verified::Digest(Algorithm::Sha256));
+    assert_eq!(mounted.content.local.metadata.get(spec.ino).unwrap().verified, Verified::Digest(Algorithm::Sha256));
     assert!(mounted.read_all(&spec).await.unwrap() == body);
 
     assert_eq!(server.received().len(), 2, "none tried the cache");
@@ -226,7 +226,7 @@ async fn ranges_past_the_cache_are_sent_once() {
 
     assert!(read_ahead(&mounted, &spec, IN_RANGES).await == body);
 
-    assert_eq!(mounted.content.metadata.get(spec.ino).unwrap().verified, Verified::Digest(Algorithm::Sha256));
+    assert_eq!(mounted.content.local.metadata.get(spec.ino).unwrap().verified, Verified::Digest(Algorithm::Sha256));
     assert_eq!(walk(&mounted.config.folder.join("objects")), 0);
     assert!(server.sent() < IN_RANGES + (20 << 20), "{} bytes sent", server.sent());
 }

@@ -40,14 +40,14 @@ impl Publication {
 }
 
 fn validated_at(mounted: &Mounted, ino: Ino) -> Option<Timestamp> {
-    mounted.content.metadata.get(ino).unwrap().validated_at
+    mounted.content.local.metadata.get(ino).unwrap().validated_at
 }
 
 /// Reads the whole, makes it look validated long ago, and drops the events so far.
 async fn read_long_ago(mounted: &mut Mounted, spec: &FetchSpec) -> Vec<u8> {
     let bytes = mounted.read_all(spec).await.unwrap();
     let long_ago = Timestamp { seconds: 0, nanos: 0 };
-    mounted.content.metadata.update(spec.ino, |observation| observation.validated_at = Some(long_ago));
+    mounted.content.local.metadata.update(spec.ino, |observation| observation.validated_at = Some(long_ago));
     mounted.events();
     bytes
 }
