@@ -30,7 +30,7 @@
 //!
 //! 1. The kernel sends LOOKUP for both names. `fs/fuse.rs` decodes each request, `fs/attributes.rs` answers it from a
 //!    `Snapshot` of the catalog. No network is needed.
-//! 2. The kernel sends READ. `fs/read.rs` answers at once what memory has (`content/store/mod.rs`). Here nothing has, so the
+//! 2. The kernel sends READ. `fs/read.rs` answers at once what memory has (`content/local.rs`). Here nothing has, so the
 //!    FUSE thread hands the reply to a task of the runtime, which waits.
 //! 3. That task finds out where the bytes of this version are (`fs/fetch_spec.rs`): the address, mirrors, packages, mementos. The
 //!    result is a `FetchSpec`.
