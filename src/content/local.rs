@@ -239,11 +239,11 @@ impl LocalContent {
     pub(super) fn condemn(&self, ino: Ino) {
         // Before a reader can find it poisoned, and send the event again.
         self.served.remind(ino);
-        self.served.clear(ino);
         self.metadata.update(ino, |observation| {
             observation.verified = Verified::Failed;
             observation.object = None;
         });
+        self.served.clear(ino);
     }
 
     /// The object `key` of `size` bytes is the version of `spec`: the next one may be made of it by JSON Patches.

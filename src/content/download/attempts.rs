@@ -3,6 +3,7 @@
 
 use super::extents::LARGE;
 use super::in_flight::Download;
+use super::outcome::Outcome;
 use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
 use super::promise::Promise;
 use super::ranges::Ranges;
@@ -23,6 +24,35 @@ use std::time::{Duration, Instant};
 
 /// A shorter object that was cut is rather fetched again than looked for on the disk before every download.
 const WORTH_RESUMING: u64 = 1 << 20;
+
+/// Runs a download to its end.
+pub(super) async fn run_download(content: Arc<Content>, spec: FetchSpec, download: Arc<Download>) {
+    let crash = Crash { content: &content, spec: &spec, download: &download };
+    content.counters.fetch();
+    match DownloadTask::new(Arc::clone(&content), spec.clone(), Arc::clone(&download)).run().await {
+        Ok(landed) => content.landed(&spec, &download, landed),
+        Err(Ended::Failed(error)) => content.failed(&spec, &download, error),
+        Err(Ended::Poisoned(error)) => content.poison(&spec, &download, error),
+        Err(Ended::Yielded(error)) => content.yielded(&spec, &download, error),
+    }
+    drop(crash);
+}
+
+/// Ends a download whose task was cancelled or panicked, so that no reader waits for it.
+struct Crash<'a> {
+    content: &'a Content,
+    spec: &'a FetchSpec,
+    download: &'a Download,
+}
+
+impl Drop for Crash<'_> {
+    fn drop(&mut self) {
+        if self.download.outcome().is_none() {
+            let error = ContentError::Stalled { uri: self.spec.uri.clone() };
+            self.content.end_without_verdict(self.spec, self.download, Outcome::Failed(error));
+        }
+    }
+}
 
 impl Content {
     /// See [`places`].

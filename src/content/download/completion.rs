@@ -5,7 +5,7 @@ use super::in_flight::Download;
 use super::object::CachedObject;
 use super::outcome::Outcome;
 use super::plan::{Place, tells_of_bytes};
-use super::task::{DownloadTask, Ended, Landed};
+use super::task::Landed;
 use crate::content::blocks::cache::{CachedBlock, Holder};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::served::Served;
@@ -16,19 +16,6 @@ use crate::platform::ino::Ino;
 use bytes::Bytes;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-
-/// Runs a download to its end.
-pub(super) async fn run_download(content: Arc<Content>, spec: FetchSpec, download: Arc<Download>) {
-    let crash = Crash { content: &content, spec: &spec, download: &download };
-    content.counters.fetch();
-    match DownloadTask::new(Arc::clone(&content), spec.clone(), Arc::clone(&download)).run().await {
-        Ok(landed) => content.landed(&spec, &download, landed),
-        Err(Ended::Failed(error)) => content.failed(&spec, &download, error),
-        Err(Ended::Poisoned(error)) => content.poison(&spec, &download, error),
-        Err(Ended::Yielded(error)) => content.yielded(&spec, &download, error),
-    }
-    drop(crash);
-}
 
 impl Content {
     /// The object is whole and right.
@@ -121,7 +108,7 @@ impl Content {
         self.end_without_verdict(spec, download, Outcome::Yielded(error));
     }
 
-    fn end_without_verdict(&self, spec: &FetchSpec, download: &Download, outcome: Outcome) {
+    pub(super) fn end_without_verdict(&self, spec: &FetchSpec, download: &Download, outcome: Outcome) {
         download.close();
         self.remember_unjudged(spec.ino, download, true);
         self.end(spec.ino, download, outcome);
@@ -195,20 +182,4 @@ impl Content {
 /// Whether anything was handed out of the inode.
 pub(super) fn has_served(download: &Download) -> bool {
     download.state().trust.has_served()
-}
-
-/// Ends a download whose task was cancelled or panicked, so that no reader waits for it.
-pub(super) struct Crash<'a> {
-    pub(super) content: &'a Content,
-    pub(super) spec: &'a FetchSpec,
-    pub(super) download: &'a Download,
-}
-
-impl Drop for Crash<'_> {
-    fn drop(&mut self) {
-        if self.download.outcome().is_none() {
-            let error = ContentError::Stalled { uri: self.spec.uri.clone() };
-            self.content.end_without_verdict(self.spec, self.download, Outcome::Failed(error));
-        }
-    }
 }
