@@ -141,29 +141,30 @@ fn done(summary: &PrefetchSummary) -> String {
 }
 
 fn ended_early(stopped: Stopped) -> CliError {
-    match stopped {
-        Stopped::Full => CliError::new(
+    let (exit, why) = match stopped {
+        Stopped::Full => (
             Exit::Full,
             "the cache is full, so the rest was not downloaded: that would remove files of this prefetch; enlarge the cache \
              with -o cache-size=SIZE, free disk space (-o cache-reserve=SIZE of it stays free), or remove files from the cache \
              with: resyncfs evict PATH",
         ),
-        Stopped::Spent => CliError::new(
+        Stopped::Spent => (
             Exit::Failure,
             "the mount has downloaded as much as max-download= allows, so the rest was not downloaded; mount again, or with more",
         ),
-        Stopped::Unwritable => CliError::new(
+        Stopped::Unwritable => (
             Exit::Failure,
             "the cache folder cannot be written, so the rest was not downloaded; resyncfs status shows the reason",
         ),
-        Stopped::Silent => CliError::new(
-            Exit::Unreachable,
-            "the Source does not answer, so the rest was not requested; try again later",
-        ),
-    }
+        Stopped::Silent => {
+            (Exit::Unreachable, "the Source does not answer, so the rest was not requested; try again later")
+        }
+    };
+    CliError::new(exit, why)
 }
 
 /// The progress without the bytes of files that were in the cache before: these cost no time.
+
 fn work(so_far: &PrefetchProgress) -> Activity {
     let of_bytes =
         so_far.of.filter(|total| total.unsized_files == 0).map(|total| total.bytes.saturating_sub(so_far.cached_bytes));
@@ -247,8 +248,7 @@ impl Within {
     }
 
     fn ended(&self, done: &str) -> CliError {
-        let shown = self.running.directory.display();
-        CliError::new(Exit::Failure, format!("{shown}: the mount ended before all was {done}"))
+        CliError::at(Exit::Failure, &self.running.directory, format!("the mount ended before all was {done}"))
     }
 }
 

@@ -37,9 +37,12 @@ use crate::source::{EntryPoint, SourceError};
 use crate::sync::FailureKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use render::{Clock, printable_value};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::json;
 use std::error::Error;
+use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Mount a ResourceSync Source, or any site with a sitemap, as a read-only folder.
@@ -141,6 +144,16 @@ impl CliError {
     /// A failure with a message of its own.
     pub fn new(exit: Exit, message: impl Into<String>) -> CliError {
         CliError { exit, message: message.into() }
+    }
+
+    /// A wrong command line, option or file of options.
+    fn usage(message: impl Into<String>) -> CliError {
+        CliError::new(Exit::Usage, message)
+    }
+
+    /// A failure whose message begins with a path.
+    fn at(exit: Exit, path: &Path, what: impl Display) -> CliError {
+        CliError::new(exit, format!("{}: {what}", path.display()))
     }
 
     /// A failure with the whole chain of causes as its message.
@@ -282,8 +295,13 @@ fn print(text: &str) -> Result<(), CliError> {
 }
 
 /// Writes a value of JSON as a line to standard output.
-fn print_json(value: &Value) -> Result<(), CliError> {
-    print(&format!("{}\n", printable_json(value)))
+fn print_json(value: &impl Serialize) -> Result<(), CliError> {
+    print(&format!("{}\n", printable_json(&json!(value))))
+}
+
+/// Prints a value, for a program as JSON or for a person as text.
+fn print_value(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), CliError> {
+    if json { print_json(value) } else { print(&text()) }
 }
 
 /// Prints on standard error why there is no result for one thing.

@@ -79,7 +79,7 @@ pub fn run(args: AuditArgs, verbosity: u8) -> Result<Exit, CliError> {
 /// Audits a mount in the process that serves it: that has the catalog, the credentials and the cache.
 fn of_mount(args: &AuditArgs, progress: &Progress, clock: &Clock) -> Result<Exit, CliError> {
     if !args.options.is_empty() {
-        return Err(CliError::new(Exit::Usage, "-o is for a Source that is not mounted; a mount has its own options"));
+        return Err(CliError::usage("-o is for a Source that is not mounted; a mount has its own options"));
     }
     let running = Running::at(Path::new(&args.tree))?;
     let request = match args.manifest {
@@ -109,8 +109,7 @@ fn of_source(args: &AuditArgs, progress: &Progress, clock: &Clock) -> Result<Exi
 /// The tree that a mount of the Source would show, made in `scratch`.
 async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> Result<Audit, CliError> {
     if args.content {
-        return Err(CliError::new(
-            Exit::Usage,
+        return Err(CliError::usage(
             "--content checks the cache of a mount: name the folder where the Source is mounted",
         ));
     }
