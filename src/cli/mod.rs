@@ -27,6 +27,7 @@ mod render;
 mod scratch;
 mod status;
 mod unmount;
+mod visit;
 
 use crate::catalog::CatalogError;
 use crate::mount::MountError;
@@ -326,35 +327,11 @@ mod tests {
     }
 
     #[test]
-    fn a_second_mount_of_a_source_names_the_first() {
-        let busy = CatalogError::Busy { folder: "/c/catalog".into(), holder: "process 1, mounted at /mnt/a".into() };
-
-        let failure = CliError::from(MountError::from(busy));
-
-        assert_eq!(failure.exit, Exit::Busy);
-        assert!(failure.message.starts_with("this Source is mounted already; use that mount"), "{}", failure.message);
-        assert!(failure.message.ends_with("is in use by process 1, mounted at /mnt/a"), "{}", failure.message);
-    }
-
-    #[test]
     fn hint_needs_a_missing_scheme_and_a_missing_answer() {
         let message = |exit, source: &str| CliError::new(exit, "it failed").assuming(source).message;
 
         assert!(message(Exit::Unreachable, "h:81").ends_with("https was assumed: for http write http://h:81/"));
         assert_eq!(message(Exit::Unreachable, "https://h:81"), "it failed");
         assert_eq!(message(Exit::NoSource, "h:81"), "it failed");
-    }
-
-    #[test]
-    fn a_missing_document_and_a_dead_host_have_different_exits() {
-        use crate::source::http::HttpError;
-        let uri = crate::document::Uri::parse("http://h/").unwrap();
-        let location = crate::source::DocumentLocation::Uri(uri.clone());
-        let missing = HttpError::Status { uri: uri.clone(), status: 404, retry_after: None };
-        let dead = HttpError::Deadline { uri, last: None };
-
-        let exit = |cause| Exit::from(FailureKind::from(&SourceError::Http { location: location.clone(), cause }));
-        assert_eq!(exit(missing), Exit::NoSource);
-        assert_eq!(exit(dead), Exit::Unreachable);
     }
 }

@@ -26,12 +26,7 @@ use rustix::fs::Mode;
 use rustix::process::{getegid, geteuid, umask};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// The kernel keeps a name that the Source listed for this time; changes are pushed to it.
-const ENTRY_TTL: Duration = Duration::from_secs(3600);
-/// The kernel keeps the absence of a name for this time; new names are pushed to it.
-const NEGATIVE_TTL: Duration = Duration::from_secs(60);
 /// A body with fewer bytes a second than this, for `timeout=`, has failed.
 const LOW_SPEED_LIMIT: u64 = 64;
 /// Bytes of a log file; the file before it is kept too.
@@ -181,9 +176,6 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             reserve: cache.reserve,
         },
         content: ContentConfig {
-            folder: PathBuf::new(),
-            observed_folder: PathBuf::new(),
-            counted_folder: None,
             source: source_name.clone(),
             quota: cache.size,
             reserve: cache.reserve,
@@ -194,6 +186,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             shared_cache: shared_cache(options)?,
             stall: network.timeout,
             size_deadline: network.timeout,
+            ..ContentConfig::default()
         },
         fs: FsOptions {
             uid: files.uid.unwrap_or_else(|| geteuid().as_raw()),
@@ -201,11 +194,10 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             umask: files.umask,
             xattr: !files.noxattr.unwrap_or_default(),
             labelled: mount::labels::has_selinux(),
-            entry_ttl: ENTRY_TTL,
-            negative_ttl: NEGATIVE_TTL,
             source: source_name.clone(),
             as_of: tree.at,
             alternate: tree.alternate.clone(),
+            ..FsOptions::default()
         },
         websub: refresh
             .websub_listen
