@@ -170,7 +170,6 @@ fn ended_early(stopped: Stopped) -> CliError {
 }
 
 /// The progress without the bytes of files that were in the cache before: these cost no time.
-
 fn work(so_far: &PrefetchProgress) -> Activity {
     let of_bytes =
         so_far.of.filter(|total| total.unsized_files == 0).map(|total| total.bytes.saturating_sub(so_far.cached_bytes));
