@@ -3,7 +3,7 @@
 use resyncfs::catalog::{Catalog, EntryId, Held, Kind, Naming};
 use resyncfs::content::metadata::LearntMetadata;
 use resyncfs::content::store::ObjectKey;
-use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
+use resyncfs::content::{Content, ContentConfig};
 use resyncfs::document::{Algorithm, Digest, Entry, Timestamp, Uri};
 use resyncfs::fs::directory::Cookie;
 use resyncfs::fs::{Filesystem, FsOptions};
@@ -126,34 +126,14 @@ fn listing_an_entry_with_many_attributes_takes_no_memory() {
     let config = ContentConfig {
         folder: path("content"),
         observed_folder: path("observed"),
-        counted_folder: None,
         source: "a source".into(),
         quota: Some(1 << 20),
-        reserve: 0,
-        fixity: Fixity::Stream,
-        mirrors: Mirrors::Auto,
-        revalidate: Revalidate::default(),
-        unannounced: Unannounced::default(),
-        shared_cache: None,
-        stall: Duration::from_secs(2),
-        size_deadline: Duration::from_secs(2),
+        ..ContentConfig::default()
     };
     let client = Client::new(HttpConfig::default()).unwrap();
     let (events, _) = tokio::sync::mpsc::unbounded_channel();
     let content = Content::open(config, client, runtime.handle().clone(), events).unwrap();
-    let options = FsOptions {
-        uid: 0,
-        gid: 0,
-        umask: 0,
-        xattr: true,
-        labelled: false,
-        entry_ttl: Duration::from_secs(3600),
-        negative_ttl: Duration::from_secs(1),
-        source: "http://h/".into(),
-        as_of: None,
-        alternate: None,
-    };
-    let filesystem = Filesystem::new(catalog, content, options, runtime.handle().clone());
+    let filesystem = Filesystem::new(catalog, content, FsOptions::default(), runtime.handle().clone());
     let asked = |folder: Ino| {
         let before = ASKED.get();
         let mut current = 0;

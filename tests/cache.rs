@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::mounted::{Mounted, PROGRAM};
+use common::mounted::{Mounted, PROGRAM, stderr, stdout};
 use common::random::Random;
 use common::small_disk::SmallDisk;
 use common::source::{Fault, Resource, Source};
@@ -17,14 +17,6 @@ use std::process::{Command, Output, Stdio};
 
 fn run(arguments: &[&str], paths: &[PathBuf]) -> Output {
     Command::new(PROGRAM).args(arguments).args(paths).output().unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn cache(command: &[&str], folder: &Path) -> Output {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::mounted::{Mounted, PROGRAM};
+use common::mounted::{Mounted, PROGRAM, run, stderr, stdout};
 use common::source::{Fault, Resource, Source};
 use common::{eventually, source::URLSET};
 use std::fs;
@@ -10,14 +10,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
-
-fn run(arguments: &[&str]) -> Output {
-    Command::new(PROGRAM).args(arguments).output().unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
 
 /// An extended attribute, as getfattr prints it.
 fn attribute(path: &Path, name: &str) -> String {
@@ -78,10 +70,12 @@ fn a_wrong_command_line_is_named_and_exits_with_2() {
 
 #[test]
 fn an_unusable_mount_point_exits_with_5_and_a_remedy() {
-    let output = run(&["mount", "http://127.0.0.1:1/", "/no/such/folder"]);
+    for (place, remedy) in [("/no/such/folder", "mkdir -p"), (PROGRAM, "name an empty folder")] {
+        let output = run(&["mount", "http://127.0.0.1:1/", place]);
 
-    assert_eq!(output.status.code(), Some(5));
-    assert!(stderr(&output).contains("mkdir -p"), "{}", stderr(&output));
+        assert_eq!(output.status.code(), Some(5));
+        assert!(stderr(&output).contains(remedy), "{}", stderr(&output));
+    }
 
     let output = run(&["unmount", "/"]);
     assert_eq!(output.status.code(), Some(5));
@@ -193,12 +187,11 @@ fn files_below_a_mount_point_are_announced() {
     fs::write(mounted.join("own"), "hidden").unwrap();
 
     let (code, said) = in_background(&mounted);
-    let status = run(&["status", "--json", mounted.path().to_str().unwrap()]);
+    let status = mounted.status();
 
     assert!(run(&["unmount", mounted.path().to_str().unwrap()]).status.success());
     let hidden = "is not empty: its own files are hidden until it is unmounted";
     assert_eq!(said.matches(hidden).count(), 1, "{code:?}: {said}");
-    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     let log = fs::read_to_string(status["log"].as_str().unwrap()).unwrap();
     assert!(log.contains(hidden) && status["cache_folder"] == mounted.cache().to_str().unwrap(), "{status}");
 }
@@ -430,10 +423,6 @@ fn a_log_that_cannot_be_written_is_named() {
 
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("the log /no/such/folder/log cannot be written"), "{}", stderr(&refused));
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// The doctor with a cache folder of the test.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::eventually;
-use common::mounted::{Mounted, PROGRAM};
+use common::mounted::{Mounted, PROGRAM, stderr};
 use common::source::{Fault, Resource, Source, URLSET};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -22,10 +22,6 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 fn socket(mounted: &Mounted) -> PathBuf {
     let value = Command::new("getfattr")
         .args(["--absolute-names", "--only-values", "-n", "user.resyncfs.control"])
@@ -33,10 +29,6 @@ fn socket(mounted: &Mounted) -> PathBuf {
         .output()
         .unwrap();
     PathBuf::from(String::from_utf8(value.stdout).unwrap())
-}
-
-fn status(mounted: &Mounted) -> serde_json::Value {
-    serde_json::from_str(&stdout(&run(&["status", "--json"], &mounted.path()))).unwrap()
 }
 
 #[test]
@@ -189,7 +181,7 @@ fn the_status_shows_the_tree_and_the_last_refresh() {
     stdout(&run(&["refresh"], &mounted.path()));
 
     let screen = stdout(&run(&["status"], &mounted.path()));
-    let json = status(&mounted);
+    let json = mounted.status();
 
     for part in [&format!("Source       {}", source.url()), "2 files", "1 file new", mounted.path().to_str().unwrap()] {
         assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
@@ -233,7 +225,7 @@ fn the_socket_is_private_and_goes_with_the_mount() {
     mounted.kill();
     assert!(socket.exists(), "a process that was killed cannot tidy up");
     mounted.start();
-    assert_eq!(status(&mounted)["process"], mounted.pid());
+    assert_eq!(mounted.status()["process"], mounted.pid());
 
     mounted.unmount();
     assert!(!socket.exists());
@@ -248,7 +240,7 @@ fn a_cache_folder_deeper_than_a_socket_address_works() {
 
     let mounted = Mounted::with_cache(&source.url(), "", &cache);
 
-    assert_eq!(status(&mounted)["revision"]["files"], 1);
+    assert_eq!(mounted.status()["revision"]["files"], 1);
 }
 
 /// Each command says what to do when there is no such mount, a dead one, or one of another user.
@@ -329,9 +321,9 @@ fn a_limit_that_holds_readers_back_is_shown() {
     };
     let _reading = [1, 2, 3].map(read);
 
-    eventually("three readers wait", || status(&mounted)["hosts"][0]["waiting_readers"] == 3);
+    eventually("three readers wait", || mounted.status()["hosts"][0]["waiting_readers"] == 3);
 
-    let host = &status(&mounted)["hosts"][0];
+    let host = &mounted.status()["hosts"][0];
     assert_eq!((&host["limit_requests"], &host["remaining_requests"]), (&20.into(), &0.into()), "{host}");
     assert!(host["limit_window_ms"].as_u64().is_some_and(|it| (20_000..=31_000).contains(&it)), "{host}");
     assert!(host["paced_for_ms"].as_u64().is_some_and(|it| it > 0), "{host}");

@@ -223,11 +223,7 @@ fn files_found_changed_are_committed_together() {
         source.put(&format!("p{number}"), Resource::bare(format!("first {number}")));
     }
     let mounted = Mounted::new(&source.url(), "poll=1h,revalidate=2s");
-    let revision = || {
-        let output = Command::new(PROGRAM).args(["status", "--json"]).arg(mounted.path()).output().unwrap();
-        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        status["revision"]["number"].as_u64().unwrap()
-    };
+    let revision = || mounted.status()["revision"]["number"].as_u64().unwrap();
     tree(&mounted.path());
     for number in 0..200 {
         let resource = Resource::bare(format!("second {number}"));

@@ -3,7 +3,7 @@
 mod common;
 
 use common::eventually;
-use common::mounted::{Mounted, PROGRAM};
+use common::mounted::{Mounted, PROGRAM, run};
 use common::source::{Source, URLSET};
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,10 +14,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-fn run(arguments: &[&str]) -> Output {
-    Command::new(PROGRAM).args(arguments).output().unwrap()
-}
 
 fn all_said(output: &Output) -> String {
     [&*output.stdout, &*output.stderr].map(|said| String::from_utf8_lossy(said).into_owned()).concat()

@@ -3,6 +3,7 @@
 mod common;
 
 use common::mounted::{Mounted, PROGRAM};
+use common::set;
 use common::source::{Fault, Resource, Source, URLSET};
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -12,10 +13,6 @@ use std::time::{Duration, Instant};
 /// The files shown, by path below the mount.
 fn files(mounted: &Mounted) -> BTreeSet<String> {
     common::tree(&mounted.path()).into_keys().map(|path| path.into_os_string().into_string().unwrap()).collect()
-}
-
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// A Source that publishes the files `a` and `b/c` and says nowhere by itself where its list is.

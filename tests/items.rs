@@ -3,10 +3,10 @@
 mod common;
 
 use common::deadline::{errno, read};
-use common::mounted::{Mounted, PROGRAM};
+use common::mounted::{Mounted, PROGRAM, run};
 use common::repository::Repository;
 use common::source::{Fault, Resource, URLSET, hex};
-use common::{eventually, tree};
+use common::{eventually, set, tree};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -40,22 +40,13 @@ fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
     files
 }
 
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
-}
-
-fn run(arguments: &[&str]) -> Output {
-    Command::new(PROGRAM).args(arguments).output().unwrap()
-}
-
 fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn pages(mounted: &Mounted) -> Value {
-    let status = stdout(&run(&["status", "--json", mounted.path().to_str().unwrap()]));
-    serde_json::from_str::<Value>(&status).unwrap()["sync"]["pages"].clone()
+    mounted.status()["sync"]["pages"].clone()
 }
 
 /// Waits until the mount has read, or tried to read, each of `count` pages.

@@ -6,7 +6,7 @@ use common::random::Random;
 use common::rounds;
 use common::source::{Fault, Resource, Source};
 use resyncfs::catalog::{Catalog, Kind};
-use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
+use resyncfs::content::{Content, ContentConfig};
 use resyncfs::document::Limits;
 use resyncfs::fs::attributes::Attributes;
 use resyncfs::fs::directory::Cookie;
@@ -15,7 +15,7 @@ use resyncfs::fs::{Filesystem, FsOptions};
 use resyncfs::platform::ino::Ino;
 use resyncfs::source::EntryPoint;
 use resyncfs::source::documents::DocumentCache;
-use resyncfs::source::http::{Client, Credentials, HttpConfig};
+use resyncfs::source::http::{Client, HttpConfig};
 use resyncfs::source::zip::{PackageConfig, Packages};
 use resyncfs::sync::deletion_guard::MaxDelete;
 use resyncfs::sync::selection::Selection;
@@ -44,18 +44,11 @@ impl Subject {
         let EntryPoint::Uri(uri) = &entry else { panic!("an address is a URI") };
         let http = HttpConfig {
             own_authority: Some(uri.authority().into()),
-            allowed_hosts: Vec::new(),
-            rewrites: Vec::new(),
-            credentials: Credentials::default(),
-            ca_bundle: None,
-            rate: None,
             connections: 16,
-            waits_for_hosts: true,
-            patience: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(1),
-            max_download: None,
             low_speed_limit: 1,
             low_speed_time: Duration::from_secs(2),
+            ..HttpConfig::default()
         };
         let client = Client::new(http).unwrap();
         let path = |name: &str| {
@@ -67,31 +60,19 @@ impl Subject {
         let content = ContentConfig {
             folder: path("content"),
             observed_folder: path("observed"),
-            counted_folder: None,
             source: source.url(),
             quota: Some(64 << 20),
-            reserve: 0,
-            fixity: Fixity::Stream,
-            mirrors: Mirrors::Auto,
-            revalidate: Revalidate::default(),
-            unannounced: Unannounced::default(),
-            shared_cache: None,
             stall: Duration::from_secs(2),
             size_deadline: Duration::from_secs(2),
+            ..ContentConfig::default()
         };
         let (events, _) = tokio::sync::mpsc::unbounded_channel();
         let content = Content::open(content, client.clone(), runtime.handle().clone(), events).unwrap();
         let options = FsOptions {
-            uid: 0,
-            gid: 0,
-            umask: 0,
-            xattr: true,
-            labelled: false,
             entry_ttl: Duration::from_secs(1),
             negative_ttl: Duration::from_secs(1),
             source: source.url(),
-            as_of: None,
-            alternate: None,
+            ..FsOptions::default()
         };
         let filesystem = Filesystem::new(catalog.clone(), content.clone(), options, runtime.handle().clone());
         let filesystem = Arc::new(filesystem);

@@ -4,7 +4,7 @@ mod common;
 
 use common::mounted::Mounted;
 use common::source::{Resource, Source, URLSET};
-use common::{eventually, tree};
+use common::{eventually, set, tree};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
@@ -15,10 +15,6 @@ use std::process::{Command, Stdio};
 fn names(mounted: &Mounted, folder: &str) -> BTreeSet<String> {
     let folder = fs::read_dir(mounted.join(folder)).unwrap();
     folder.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-}
-
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 fn getfattr(arguments: &[&str], path: PathBuf) -> String {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::mounted::PROGRAM;
+use common::mounted::{PROGRAM, stderr};
 use common::source::{Resource, Source};
 use common::{eventually, source::URLSET};
 use std::fs::{self, Permissions};
@@ -92,10 +92,6 @@ impl Drop for Namespace {
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
     }
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

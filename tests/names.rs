@@ -2,22 +2,10 @@
 
 mod common;
 
-use common::mounted::{Mounted, PROGRAM};
+use common::mounted::{Mounted, PROGRAM, run, stderr, stdout};
 use common::source::{Resource, Source};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-
-fn run(arguments: &[&str]) -> Output {
-    Command::new(PROGRAM).args(arguments).output().unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
 
 fn path(mount: &Path, options: &[&str], uris: &[&str]) -> Output {
     run(&[&["path", "--in", mount.to_str().unwrap()][..], options, uris].concat())

@@ -5,6 +5,7 @@ mod common;
 
 use common::deadline::FAST;
 use common::mounted::{Mounted, PROGRAM};
+use common::set;
 use common::source::{Fault, Resource, Source, URLSET};
 use std::collections::BTreeSet;
 use std::io::{Cursor, Write as _};
@@ -23,10 +24,6 @@ const INDEX: &str = "<sitemapindex xmlns=\"http://www.sitemaps.org/schemas/sitem
 /// The files shown, by path below the mount.
 fn files(mounted: &Mounted) -> BTreeSet<String> {
     common::tree(&mounted.path()).into_keys().map(|path| path.into_os_string().into_string().unwrap()).collect()
-}
-
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// A list of these resources as they are named.

@@ -45,12 +45,6 @@ impl Program {
     }
 }
 
-fn status(mounted: &Mounted) -> serde_json::Value {
-    let output = Command::new(PROGRAM).args(["status", "--json"]).arg(mounted.path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
 /// Runs `look` in a thread of that name.
 fn in_thread<T: Send>(name: &str, look: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
@@ -158,7 +152,7 @@ fn status_shows_which_programs_read_how_much() {
     reader.is_given(&mounted.join("a"), &[1; 200_000]);
     curious.is_refused(&mounted.join("b"));
 
-    let status = status(&mounted);
+    let status = mounted.status();
     let of = |name: &str| {
         let programs = status["programs"].as_array().unwrap();
         programs.iter().find(|program| program["program"] == name).unwrap_or_else(|| panic!("{name}: {status}")).clone()

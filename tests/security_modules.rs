@@ -4,24 +4,20 @@
 
 mod common;
 
-use common::mounted::{Mounted, PROGRAM};
+use common::mounted::{Mounted, PROGRAM, stderr};
 use common::source::{Resource, Source};
 use common::user::User;
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 fn source() -> Source {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     source
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// fusermount3 as the kernel answers it where a security module refuses mounts that `pattern` (of sh) matches. It writes down each call.

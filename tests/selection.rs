@@ -5,7 +5,7 @@ mod common;
 use common::mounted::Mounted;
 use common::nginx::Nginx;
 use common::source::{Resource, Source, URLSET};
-use common::{eventually, tree};
+use common::{eventually, set, tree};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,10 +15,6 @@ const MODS: &str = "urn:x-format:mods";
 
 fn shown(mounted: &Mounted) -> BTreeSet<String> {
     tree(&mounted.path()).into_keys().map(|path| path.to_str().unwrap().to_owned()).collect()
-}
-
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 fn linked(source: &Source, links: &[(&str, &str)]) -> Resource {

@@ -115,15 +115,8 @@ fn run(arguments: &[&str], folder: &Path) -> Output {
     Command::new(PROGRAM).args(arguments).arg(folder).output().unwrap()
 }
 
-/// What `status --json` shows below a key.
-fn shown(mounted: &Mounted, key: &str) -> serde_json::Value {
-    let output = run(&["status", "--json"], &mounted.path());
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    status[key].clone()
-}
-
 fn status(mounted: &Mounted) -> serde_json::Value {
-    shown(mounted, "shared_cache")
+    mounted.status()["shared_cache"].clone()
 }
 
 fn counted(mounted: &Mounted, name: &str) -> u64 {
@@ -429,7 +422,7 @@ fn a_large_file_is_read_in_parts_without_the_source() {
         }
         assert!(counted(second, "bytes_read") < 48 * MIB as u64, "not the whole was read: {}", status(second));
         read_all(second, &source);
-        let reads = shown(second, "cache");
+        let reads = second.status()["cache"].clone();
         assert!(reads["misses"] == 0 && reads["shared_hits"].as_u64() > Some(3), "{reads}");
     });
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::eventually;
-use common::mounted::{Mounted, PROGRAM};
+use common::mounted::{Mounted, PROGRAM, run, stderr};
 use common::pty::Pty;
 use common::source::{Fault, Resource, Source};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,21 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-fn run(arguments: &[&str]) -> Output {
-    Command::new(PROGRAM).args(arguments).output().unwrap()
-}
-
 fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{}", stderr(output));
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn status(mounted: &Mounted) -> serde_json::Value {
-    serde_json::from_str(&stdout(&run(&["status", "--json", mounted.path().to_str().unwrap()]))).unwrap()
 }
 
 /// The entry of the mount at `directory` in `list --json`.
@@ -190,8 +178,8 @@ fn a_download_under_way_is_shown_with_its_part() {
     source.fault("film", Fault::Held(4 << 20), 1);
     File::open(mounted.join("film")).unwrap().read_exact(&mut [0; 4096]).unwrap();
 
-    eventually("its bytes are counted", || status(&mounted)["downloads"][0]["bytes"].as_u64() >= Some(1 << 20));
-    let (json, text) = (status(&mounted), stdout(&run(&["status", mounted.path().to_str().unwrap()])));
+    eventually("its bytes are counted", || mounted.status()["downloads"][0]["bytes"].as_u64() >= Some(1 << 20));
+    let (json, text) = (mounted.status(), stdout(&run(&["status", mounted.path().to_str().unwrap()])));
     source.mend();
 
     let download = &json["downloads"][0];
@@ -208,7 +196,7 @@ fn mounts_with_one_cache_folder_show_the_same_use_of_it() {
     let second = Mounted::with_cache(&source.url(), "poll=1h,include=a", first.cache());
     fs::read(first.join("a")).unwrap();
 
-    let used = |mounted: &Mounted| status(mounted)["cache"]["bytes"].as_u64().unwrap();
+    let used = |mounted: &Mounted| mounted.status()["cache"]["bytes"].as_u64().unwrap();
 
     eventually("both show the same", || used(&first) == used(&second) && used(&first) > 100_000);
 }
@@ -252,7 +240,7 @@ fn a_check_is_one_line_and_an_exit_code() {
 fn a_mount_without_xattrs_is_found_all_the_same() {
     let (_source, mounted) = one_file("poll=1h,noxattr");
 
-    assert_eq!(status(&mounted)["revision"]["files"], 1);
+    assert_eq!(mounted.status()["revision"]["files"], 1);
 }
 
 /// Each command says what to do when there is no mount, or none that one may ask.
@@ -302,7 +290,7 @@ fn reads_hosts_and_errors_are_counted() {
     fs::read(mounted.join("a")).unwrap();
     fs::read(mounted.join("b")).unwrap_err();
 
-    let before = status(&mounted);
+    let before = mounted.status();
     let cache = &before["cache"];
     assert!(cache["misses"].as_u64().unwrap() >= 1 && cache["miss_bytes"] == 100_000, "{before}");
     assert!(cache["failed_reads"].as_u64().unwrap() >= 1 && cache["failed_fetches"].as_u64().unwrap() >= 1, "{before}");
@@ -317,7 +305,7 @@ fn reads_hosts_and_errors_are_counted() {
     // Without the kernel's pages, from the cache.
     mounted.remount();
     fs::read(mounted.join("a")).unwrap();
-    let after = status(&mounted);
+    let after = mounted.status();
     assert_eq!((&after["cache"]["hit_bytes"], &after["cache"]["misses"]), (&100_000.into(), &0.into()), "{after}");
 }
 
@@ -327,7 +315,7 @@ fn a_failed_refresh_and_its_host_are_shown() {
     source.fault("resourcelist.xml", Fault::Status(404, String::new()), u64::MAX);
     mounted.try_refresh().unwrap_err();
 
-    let status = status(&mounted);
+    let status = mounted.status();
 
     assert!(status["hosts"][0]["refusals"].as_u64().unwrap() >= 1, "{status}");
     assert_eq!(status["sync"]["failed_refreshes"], 1);
@@ -405,7 +393,7 @@ fn curl(arguments: &[&str]) -> String {
 #[test]
 fn prometheus_reads_metrics_on_the_socket_and_a_loopback_port() {
     let (source, mounted) = one_file("poll=1h,metrics-listen=127.0.0.1:0");
-    let of_mount = status(&mounted);
+    let of_mount = mounted.status();
     let url = format!("http://{}/metrics", of_mount["metrics"].as_str().unwrap());
     let socket = Command::new("getfattr")
         .args(["--absolute-names", "--only-values", "-n", "user.resyncfs.control"])

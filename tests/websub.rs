@@ -4,11 +4,10 @@ mod common;
 
 use common::flask_hub::FlaskHub;
 use common::hub::{Hub, Manner, get, post, signature};
-use common::mounted::{Mounted, PROGRAM};
+use common::mounted::Mounted;
 use common::source::{Resource, Source, URLSET};
 use common::{eventually, eventually_within};
 use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Nobody polls in these tests, and the hub lies at another port of this machine.
@@ -77,12 +76,6 @@ impl Announcing {
     }
 }
 
-/// What `resyncfs status` tells.
-fn status(mounted: &Mounted) -> serde_json::Value {
-    let output = Command::new(PROGRAM).args(["status", "--json"]).arg(mounted.path()).output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
-}
-
 fn shows(mounted: &Mounted, file: &str, bytes: &str) -> bool {
     fs::read(mounted.join(file)).is_ok_and(|read| read == bytes.as_bytes())
 }
@@ -147,7 +140,7 @@ fn a_channel_is_alive_once_something_has_come_on_it() {
     let announcing = Announcing::at(hub.url());
     let mounted = Mounted::new(&announcing.source.url(), OPTIONS);
     let callback = hub.wait_for_subscriber(&announcing.topic());
-    let shown = || status(&mounted);
+    let shown = || mounted.status();
     assert_eq!(shown()["sync"]["channels_live"], false, "a subscription alone shows nothing");
 
     assert_notified(&announcing, &hub, &mounted, "second");
@@ -379,7 +372,7 @@ fn hostile_deliveries_change_nothing() {
 
     announcing.source.wait_for_quiet();
     assert_eq!(announcing.source.log(), [], "a thousand replays and all others");
-    let seen = &status(&mounted)["notifications"]["seen"];
+    let seen = &mounted.status()["notifications"]["seen"];
     let counts = ["delivered", "forged", "wrong-topic", "unknown", "too-large", "malformed", "replayed"];
     assert_eq!(counts.map(|name| seen[name].as_u64().unwrap_or(0)), [1 + 4 + 1000, 3, 1, 1, 1, 4, 1000], "{seen}");
     assert!(shows(&mounted, "a.txt", "second"));

@@ -45,11 +45,8 @@ struct ReportPart {
 pub fn run(args: BugreportArgs) -> Result<Exit, CliError> {
     let known = known_at(&args.directory)?;
     if !is_own(&known) {
-        let shown = known.directory.display();
-        return Err(CliError::new(
-            Exit::Denied,
-            format!("{shown}: only root and the user who mounted it can query it"),
-        ));
+        let why = "only root and the user who mounted it can query it";
+        return Err(CliError::at(Exit::Denied, &known.directory, why));
     }
     let now = jiff::Timestamp::now();
     let file = args.file.unwrap_or_else(|| format!("resyncfs-report-{}.tar.gz", now.strftime("%Y%m%d-%H%M%S")).into());

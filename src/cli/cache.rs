@@ -3,11 +3,10 @@
 use super::args::Options;
 use super::progress::{Activity, Progress};
 use super::render::{Clock, count, printable_value, size, thousands};
-use super::{CliError, Exit, complain, print};
+use super::{CliError, Exit, complain, print, print_value};
 use crate::content::verify::Checked;
 use crate::mount::cache_inventory::{CacheFolder, CacheListing, Verification};
 use crate::mount::identity::default_cache;
-use crate::platform::text::printable_json;
 use serde_json::json;
 use std::path::Path;
 
@@ -83,8 +82,7 @@ impl Folder {
 
 fn list(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
     let listing = cache.list()?;
-    let text = if json { printable_json(&json!(listing)) } else { text(&listing, cache.path(), &Clock::now()) };
-    print(&(text + "\n"))?;
+    print_value(json, &listing, || text(&listing, cache.path(), &Clock::now()))?;
     Ok(Exit::Success)
 }
 
@@ -105,7 +103,7 @@ fn text(listing: &CacheListing, folder: &Path, clock: &Clock) -> String {
     let (trees, objects) = (count(listing.trees.len() as u64, "tree"), count(listing.objects, "cached file"));
     let is_missing = if folder.is_dir() { "" } else { ", which does not exist" };
     let folder = printable_value(&folder.to_string_lossy());
-    text + &format!("{trees}; {objects} ({}) in {folder}{is_missing}", size(listing.object_bytes))
+    text + &format!("{trees}; {objects} ({}) in {folder}{is_missing}\n", size(listing.object_bytes))
 }
 
 fn verify(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
@@ -131,9 +129,7 @@ fn verify(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
     })?;
     progress.finish();
     let Verification { intact, bytes, damaged: removed, failed } = verification;
-    print(&if json {
-        format!("{}\n", printable_json(&json!({ "summary": verification, "objects": found })))
-    } else {
+    print_value(json, &json!({ "summary": verification, "objects": found }), || {
         let (intact, bytes) = (count(intact, "cached file"), size(bytes));
         let (removed, failed) = (thousands(removed), thousands(failed));
         format!("{intact} intact ({bytes}), {removed} damaged and removed, {failed} could not be read\n")

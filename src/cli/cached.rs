@@ -31,23 +31,29 @@ pub struct PrefetchArgs {
 
 /// Runs `resyncfs prefetch`.
 pub fn prefetch(args: PrefetchArgs) -> Result<Exit, CliError> {
-    let mut exit = Exit::Success;
-    for within in by_mount(&args.paths)? {
+    for_each_mount(&args.paths, |within| {
         let request = Request::Prefetch { paths: within.below.clone(), dry_run: args.dry_run };
         let progress = Progress::start(false);
-        let ended = within.running.ask_lines(&request, async |events| {
+        within.running.ask_lines(&request, async |events| {
             tokio::select! {
-                shown = show_prefetch(&within, args.json, &progress, events) => shown,
+                shown = show_prefetch(within, args.json, &progress, events) => shown,
                 // The connection ends with this process, and the mount's work with the connection.
                 _ = tokio::signal::ctrl_c() => {
                     progress.message("interrupted; run the same command again to continue");
                     Ok(Exit::Interrupted)
                 }
             }
-        })?;
-        match ended {
-            Exit::Interrupted => return Ok(ended),
-            _ if exit == Exit::Success => exit = ended,
+        })
+    })
+}
+
+/// Does `work` for each mount that has some of `paths`, until it is interrupted. The first exit code that is no success counts.
+fn for_each_mount(paths: &[PathBuf], work: impl Fn(&Within) -> Result<Exit, CliError>) -> Result<Exit, CliError> {
+    let mut exit = Exit::Success;
+    for within in by_mount(paths)? {
+        match work(&within)? {
+            Exit::Interrupted => return Ok(Exit::Interrupted),
+            ended if exit == Exit::Success => exit = ended,
             _ => {}
         }
     }
@@ -141,26 +147,26 @@ fn done(summary: &PrefetchSummary) -> String {
 }
 
 fn ended_early(stopped: Stopped) -> CliError {
-    match stopped {
-        Stopped::Full => CliError::new(
+    let (exit, why) = match stopped {
+        Stopped::Full => (
             Exit::Full,
             "the cache is full, so the rest was not downloaded: that would remove files of this prefetch; enlarge the cache \
              with -o cache-size=SIZE, free disk space (-o cache-reserve=SIZE of it stays free), or remove files from the cache \
              with: resyncfs evict PATH",
         ),
-        Stopped::Spent => CliError::new(
+        Stopped::Spent => (
             Exit::Failure,
             "the mount has downloaded as much as max-download= allows, so the rest was not downloaded; mount again, or with more",
         ),
-        Stopped::Unwritable => CliError::new(
+        Stopped::Unwritable => (
             Exit::Failure,
             "the cache folder cannot be written, so the rest was not downloaded; resyncfs status shows the reason",
         ),
-        Stopped::Silent => CliError::new(
-            Exit::Unreachable,
-            "the Source does not answer, so the rest was not requested; try again later",
-        ),
-    }
+        Stopped::Silent => {
+            (Exit::Unreachable, "the Source does not answer, so the rest was not requested; try again later")
+        }
+    };
+    CliError::new(exit, why)
 }
 
 /// The progress without the bytes of files that were in the cache before: these cost no time.
@@ -196,16 +202,10 @@ pub struct EvictArgs {
 
 /// Runs `resyncfs evict`.
 pub fn evict(args: EvictArgs) -> Result<Exit, CliError> {
-    let mut exit = Exit::Success;
-    for within in by_mount(&args.paths)? {
+    for_each_mount(&args.paths, |within| {
         let request = Request::Evict { paths: within.below.clone() };
-        let ended =
-            within.running.ask_lines(&request, async |events| show_eviction(&within, args.json, events).await)?;
-        if exit == Exit::Success {
-            exit = ended;
-        }
-    }
-    Ok(exit)
+        within.running.ask_lines(&request, async |events| show_eviction(within, args.json, events).await)
+    })
 }
 
 async fn show_eviction(within: &Within, json: bool, mut events: Receiver<EvictEvent>) -> Result<Exit, CliError> {
@@ -247,8 +247,7 @@ impl Within {
     }
 
     fn ended(&self, done: &str) -> CliError {
-        let shown = self.running.directory.display();
-        CliError::new(Exit::Failure, format!("{shown}: the mount ended before all was {done}"))
+        CliError::at(Exit::Failure, &self.running.directory, format!("the mount ended before all was {done}"))
     }
 }
 

@@ -35,15 +35,14 @@ impl MountRequest {
     pub fn new(word: &str, directory: Option<PathBuf>, given: OptionWords) -> Result<MountRequest, CliError> {
         if let Some(address) = directory.as_deref().and_then(Path::to_str).filter(|given| is_swapped(word, given)) {
             let what = format!("the Source comes first, then the folder: resyncfs mount {address} {word}");
-            return Err(CliError::new(Exit::Usage, what));
+            return Err(CliError::usage(what));
         }
         let (source, of_file, words) = source_of_word(word, given)?;
         let directory = directory.or(of_file);
         let directory = directory.ok_or_else(|| {
-            CliError::new(
-                Exit::Usage,
-                format!("{word}: the folder to mount on is missing; give it as in: resyncfs mount {word} /mnt/repo"),
-            )
+            CliError::usage(format!(
+                "{word}: the folder to mount on is missing; give it as in: resyncfs mount {word} /mnt/repo"
+            ))
         })?;
         let mut options = words.parse()?;
         take_credentials_of_service(&mut options.credentials);
@@ -77,7 +76,7 @@ fn is_swapped(word: &str, directory: &str) -> bool {
 fn no_source(word: &str, cause: &EntryPointError) -> CliError {
     let missing: Vec<_> = files_of(word).iter().map(|file| file.display().to_string()).collect();
     match is_name(word) {
-        true => CliError::new(Exit::Usage, format!("{cause}; and there is no {}", missing.join(" and no "))),
+        true => CliError::usage(format!("{cause}; and there is no {}", missing.join(" and no "))),
         false => CliError::of(Exit::Usage, cause),
     }
 }
@@ -140,8 +139,7 @@ pub fn names() -> Vec<String> {
 
 /// The file of a new mount, which is not there yet.
 pub fn new_file(name: &str) -> Result<PathBuf, CliError> {
-    let refused =
-        |why: String| Err(CliError::new(Exit::Usage, format!("{name:?} {why}; name the mount with --name NAME")));
+    let refused = |why: String| Err(CliError::usage(format!("{name:?} {why}; name the mount with --name NAME")));
     if !is_name(name) {
         return refused("is not a name of letters, digits, and . _ - @ +".to_owned());
     }
@@ -164,7 +162,7 @@ pub fn write(file: &Path, source: &str, directory: &Path, words: &OptionWords) -
         file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         File::create_new(file)?.write_all(text.as_bytes())
     };
-    write().map_err(|cause: io::Error| CliError::new(Exit::Failure, format!("{}: {cause}", file.display())))
+    write().map_err(|cause: io::Error| CliError::at(Exit::Failure, file, cause))
 }
 
 /// The content of a file.
@@ -184,8 +182,7 @@ impl ConfigFile {
     fn parse(text: &str, file: &Path) -> Result<ConfigFile, CliError> {
         let file = file.display();
         let line = |offset: usize| text.get(..offset).unwrap_or(text).matches('\n').count() + 1;
-        let refuse =
-            |offset: usize, reason: &str| CliError::new(Exit::Usage, format!("{file}:{}: {reason}", line(offset)));
+        let refuse = |offset: usize, reason: &str| CliError::usage(format!("{file}:{}: {reason}", line(offset)));
         let table = DeTable::parse(text)
             .map_err(|cause| refuse(cause.span().map_or(0, |span| span.start), cause.message()))?
             .into_inner();
@@ -201,8 +198,7 @@ impl ConfigFile {
             };
             added.map_err(|reason| refuse(offset, &format!("{name}: {reason}")))?;
         }
-        let source =
-            source.ok_or_else(|| CliError::new(Exit::Usage, format!("{file}: has no source = \"https://…\"")))?;
+        let source = source.ok_or_else(|| CliError::usage(format!("{file}: has no source = \"https://…\"")))?;
         Ok(ConfigFile { source, directory, words })
     }
 }

@@ -56,8 +56,7 @@ impl SecretFile {
     }
 
     fn text(&self) -> Result<&str, CliError> {
-        std::str::from_utf8(&self.bytes)
-            .map_err(|_| CliError::new(Exit::Usage, format!("{}: is not UTF-8 text", self.path.display())))
+        std::str::from_utf8(&self.bytes).map_err(|_| CliError::at(Exit::Usage, &self.path, "is not UTF-8 text"))
     }
 }
 
@@ -110,9 +109,8 @@ impl Files {
         let mut headers: Vec<(Box<str>, Box<str>)> = Vec::new();
         if let Some(file) = &self.header {
             for line in file.text()?.lines().filter(|line| !line.trim().is_empty()) {
-                let (name, value) = line.split_once(':').ok_or_else(|| {
-                    CliError::new(Exit::Usage, format!("{}: a line is not NAME: VALUE", file.path.display()))
-                })?;
+                let refused = || CliError::at(Exit::Usage, &file.path, "a line is not NAME: VALUE");
+                let (name, value) = line.split_once(':').ok_or_else(refused)?;
                 headers.push((name.trim().into(), value.trim().into()));
             }
         }

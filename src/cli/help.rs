@@ -69,10 +69,9 @@ pub struct HelpArgs {
 pub fn run(args: HelpArgs) -> Result<Exit, CliError> {
     let text = help(&args.words).or_else(|| search(&args.words.join(" "))).ok_or_else(|| {
         let words = args.words.join(" ");
-        let what = format!(
+        CliError::usage(format!(
             "no topic or command is named {words:?}, and no topic has these words; list all with: resyncfs help"
-        );
-        CliError::new(Exit::Usage, what)
+        ))
     })?;
     print_in_pager(&text)?;
     Ok(Exit::Success)

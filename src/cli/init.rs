@@ -47,11 +47,11 @@ pub fn run(args: InitArgs, verbosity: u8) -> Result<Exit, CliError> {
     let has_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
     if !args.yes && !has_terminal {
         let why = "init asks questions, and there is no terminal; to take the default of each, add --yes";
-        return Err(CliError::new(Exit::Usage, why));
+        return Err(CliError::usage(why));
     }
     if config::text_of(&args.source)?.is_some() {
         let why = format!("{0}: is configured already; mount it with: resyncfs mount {0}", args.source);
-        return Err(CliError::new(Exit::Usage, why));
+        return Err(CliError::usage(why));
     }
     let mut words = OptionWords::of_person(&args.options)?;
     let wanted = MountRequest::new(&args.source, Some(args.directory), words.clone())?;
@@ -91,7 +91,7 @@ pub fn run(args: InitArgs, verbosity: u8) -> Result<Exit, CliError> {
     }
 
     let made = !directory.exists();
-    std::fs::create_dir_all(&directory).map_err(|cause| at(&directory, &cause))?;
+    std::fs::create_dir_all(&directory).map_err(|cause| CliError::at(Exit::Failure, &directory, cause))?;
     let written = MountRequest::new(&source, Some(directory.clone()), words.clone())
         .and_then(|wanted| mount::check(&wanted))
         .and_then(|()| config::write(&file, &source, &directory, &words));
@@ -117,10 +117,6 @@ fn entry(source: &str) -> Result<EntryPoint, CliError> {
         EntryPoint::File(path) => EntryPoint::File(std::path::absolute(path)?),
         uri => uri,
     })
-}
-
-fn at(path: &Path, cause: &io::Error) -> CliError {
-    CliError::new(Exit::Failure, format!("{}: {cause}", path.display()))
 }
 
 /// Prints to the person who answers; a terminal that is gone ends the next question.

@@ -2,11 +2,10 @@
 
 use super::mounts::{Running, nothing_mounted, user_name};
 use super::render::{printable, printable_value};
-use super::{CliError, Exit, block_on, print, print_json};
+use super::{CliError, Exit, block_on, print_value};
 use crate::mount::registry::{self, Mount, MountState};
 use crate::source::http::DownloadLimit;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -36,26 +35,27 @@ const STATES: &str = "States:\n  \
 /// Runs the command.
 pub fn run(args: ListArgs) -> Result<Exit, CliError> {
     let known = registry::mounts()?;
-    let states = block_on(async { Ok(futures_util::future::join_all(known.iter().map(state)).await) })?;
-    let mounts: Vec<_> = known.iter().zip(states).collect();
-    if args.json {
-        let all: Vec<Value> = mounts.iter().map(|(known, state)| object(known, state)).collect();
-        print_json(&Value::Array(all))?;
-    } else if mounts.is_empty() {
+    let mounts = block_on(async { Ok(futures_util::future::join_all(known.iter().map(listed)).await) })?;
+    if mounts.is_empty() && !args.json {
         // No mount is no failure, and nothing on standard output.
         let _ = writeln!(std::io::stderr(), "resyncfs: {}", nothing_mounted().message);
-    } else {
-        print(&printable(&table(&mounts)))?;
+        return Ok(Exit::Success);
     }
+    print_value(args.json, &mounts, || printable(&table(&mounts)))?;
     Ok(Exit::Success)
 }
 
-/// The state, and what `alive` alone would not tell.
-#[derive(Clone, Copy)]
-struct ShownState {
+/// One mount as it is listed.
+#[derive(Clone, Serialize)]
+struct ListedMount {
+    source: String,
+    directory: String,
+    user: Option<String>,
+    uid: Option<u32>,
+    process: Option<u32>,
     state: &'static str,
-    /// `max-download=` is reached.
-    is_spent: bool,
+    /// What `alive` alone would not tell.
+    max_download_reached: bool,
 }
 
 /// The part of a status that is shown here.
@@ -65,49 +65,39 @@ struct MountBrief {
     max_download: Option<DownloadLimit>,
 }
 
-async fn state(known: &Mount) -> ShownState {
-    let (mut is_spent, silent) = (false, ShownState { state: "silent", is_spent: false });
-    let state = match known.state {
-        MountState::Starting => "starting",
-        MountState::Dead => "dead",
-        MountState::Detached => "detached",
-        MountState::Unknown => "unknown",
-        MountState::Living => {
-            let Ok(running) = Running::of(known) else { return silent };
-            match running.status::<MountBrief>(PATIENCE).await {
-                Ok(status) => is_spent = status.max_download.is_some_and(|limit| limit.left() == 0),
-                // A user who may not ask sees that the process lives, and no more.
-                Err(cause) if cause.exit != Exit::Denied => return silent,
-                Err(_) => {}
-            }
-            "alive"
-        }
+async fn listed(known: &Mount) -> ListedMount {
+    let (state, max_download_reached) = match known.state {
+        MountState::Starting => ("starting", false),
+        MountState::Dead => ("dead", false),
+        MountState::Detached => ("detached", false),
+        MountState::Unknown => ("unknown", false),
+        MountState::Living => match async { Running::of(known)?.status::<MountBrief>(PATIENCE).await }.await {
+            Ok(status) => ("alive", status.max_download.is_some_and(|limit| limit.left() == 0)),
+            // A user who may not ask sees that the process lives, and no more.
+            Err(cause) if cause.exit == Exit::Denied => ("alive", false),
+            Err(_) => ("silent", false),
+        },
     };
-    ShownState { state, is_spent }
-}
-
-fn object(known: &Mount, shown: &ShownState) -> Value {
-    json!({
-        "source": known.source,
-        "directory": known.directory.to_string_lossy(),
-        "user": known.user.map(user_name),
-        "uid": known.user,
-        "process": known.process,
-        "state": shown.state,
-        "max_download_reached": shown.is_spent,
-    })
+    ListedMount {
+        source: known.source.clone(),
+        directory: known.directory.to_string_lossy().into_owned(),
+        user: known.user.map(user_name),
+        uid: known.user,
+        process: known.process,
+        state,
+        max_download_reached,
+    }
 }
 
 /// Columns as wide as what is in them.
-fn table(mounts: &[(&Mount, ShownState)]) -> String {
-    let row = |(known, shown): &(&Mount, ShownState)| {
-        let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+fn table(mounts: &[ListedMount]) -> String {
+    let row = |mount: &ListedMount| {
         [
-            cell(&known.directory.to_string_lossy()),
-            cell(&known.source),
-            printable_value(&optional(known.user.map(user_name))),
-            optional(known.process.map(|process| process.to_string())),
-            format!("{}{}", shown.state, if shown.is_spent { ", max-download= reached" } else { "" }),
+            cell(&mount.directory),
+            cell(&mount.source),
+            printable_value(mount.user.as_deref().unwrap_or("-")),
+            mount.process.map_or_else(|| "-".to_owned(), |process| process.to_string()),
+            format!("{}{}", mount.state, if mount.max_download_reached { ", max-download= reached" } else { "" }),
         ]
     };
     let head = ["DIR", "SOURCE", "USER", "PID", "STATE"].map(str::to_owned);
@@ -133,18 +123,21 @@ fn cell(value: &str) -> String {
 mod tests {
     use super::*;
 
+    fn shown(source: &str, directory: &str, user: Option<&str>) -> String {
+        table(&[ListedMount {
+            source: source.to_owned(),
+            directory: directory.to_owned(),
+            user: user.map(str::to_owned),
+            uid: None,
+            process: None,
+            state: "unknown",
+            max_download_reached: false,
+        }])
+    }
+
     #[test]
     fn a_long_source_is_cut() {
-        let known = Mount {
-            source: "https://h/".to_owned() + &"ä".repeat(100_000),
-            directory: "/mnt/a".into(),
-            user: None,
-            process: None,
-            socket: None,
-            state: MountState::Unknown,
-        };
-
-        let text = table(&[(&known, ShownState { state: "unknown", is_spent: false })]);
+        let text = shown(&("https://h/".to_owned() + &"ä".repeat(100_000)), "/mnt/a", None);
 
         assert!(text.lines().all(|line| line.chars().count() < 300), "{text}");
         assert!(text.contains("ä…  -"), "{text}");
@@ -152,16 +145,7 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_a_name_is_never_two_lines() {
-        let known = Mount {
-            source: "https://h/".into(),
-            directory: "/mnt/a\nb".into(),
-            user: Some(0),
-            process: None,
-            socket: None,
-            state: MountState::Unknown,
-        };
-
-        let text = table(&[(&known, ShownState { state: "unknown", is_spent: false })]);
+        let text = shown("https://h/", "/mnt/a\nb", Some("root"));
 
         assert_eq!(text, "DIR       SOURCE      USER  PID  STATE\n/mnt/a\u{fffd}b  https://h/  root  -    unknown\n");
     }

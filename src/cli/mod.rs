@@ -27,6 +27,7 @@ mod render;
 mod scratch;
 mod status;
 mod unmount;
+mod visit;
 
 use crate::catalog::CatalogError;
 use crate::mount::MountError;
@@ -37,9 +38,12 @@ use crate::source::{EntryPoint, SourceError};
 use crate::sync::FailureKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use render::{Clock, printable_value};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::json;
 use std::error::Error;
+use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Mount a ResourceSync Source, or any site with a sitemap, as a read-only folder.
@@ -141,6 +145,16 @@ impl CliError {
     /// A failure with a message of its own.
     pub fn new(exit: Exit, message: impl Into<String>) -> CliError {
         CliError { exit, message: message.into() }
+    }
+
+    /// A wrong command line, option or file of options.
+    fn usage(message: impl Into<String>) -> CliError {
+        CliError::new(Exit::Usage, message)
+    }
+
+    /// A failure whose message begins with a path.
+    fn at(exit: Exit, path: &Path, what: impl Display) -> CliError {
+        CliError::new(exit, format!("{}: {what}", path.display()))
     }
 
     /// A failure with the whole chain of causes as its message.
@@ -282,8 +296,13 @@ fn print(text: &str) -> Result<(), CliError> {
 }
 
 /// Writes a value of JSON as a line to standard output.
-fn print_json(value: &Value) -> Result<(), CliError> {
-    print(&format!("{}\n", printable_json(value)))
+fn print_json(value: &impl Serialize) -> Result<(), CliError> {
+    print(&format!("{}\n", printable_json(&json!(value))))
+}
+
+/// Prints a value, for a program as JSON or for a person as text.
+fn print_value(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), CliError> {
+    if json { print_json(value) } else { print(&text()) }
 }
 
 /// Prints on standard error why there is no result for one thing.
@@ -308,35 +327,11 @@ mod tests {
     }
 
     #[test]
-    fn a_second_mount_of_a_source_names_the_first() {
-        let busy = CatalogError::Busy { folder: "/c/catalog".into(), holder: "process 1, mounted at /mnt/a".into() };
-
-        let failure = CliError::from(MountError::from(busy));
-
-        assert_eq!(failure.exit, Exit::Busy);
-        assert!(failure.message.starts_with("this Source is mounted already; use that mount"), "{}", failure.message);
-        assert!(failure.message.ends_with("is in use by process 1, mounted at /mnt/a"), "{}", failure.message);
-    }
-
-    #[test]
     fn hint_needs_a_missing_scheme_and_a_missing_answer() {
         let message = |exit, source: &str| CliError::new(exit, "it failed").assuming(source).message;
 
         assert!(message(Exit::Unreachable, "h:81").ends_with("https was assumed: for http write http://h:81/"));
         assert_eq!(message(Exit::Unreachable, "https://h:81"), "it failed");
         assert_eq!(message(Exit::NoSource, "h:81"), "it failed");
-    }
-
-    #[test]
-    fn a_missing_document_and_a_dead_host_have_different_exits() {
-        use crate::source::http::HttpError;
-        let uri = crate::document::Uri::parse("http://h/").unwrap();
-        let location = crate::source::DocumentLocation::Uri(uri.clone());
-        let missing = HttpError::Status { uri: uri.clone(), status: 404, retry_after: None };
-        let dead = HttpError::Deadline { uri, last: None };
-
-        let exit = |cause| Exit::from(FailureKind::from(&SourceError::Http { location: location.clone(), cause }));
-        assert_eq!(exit(missing), Exit::NoSource);
-        assert_eq!(exit(dead), Exit::Unreachable);
     }
 }

@@ -1,6 +1,6 @@
 //! `resyncfs mount`
 
-use super::args::{CommandLine, Options};
+use super::args::{OptionWords, Options};
 use super::config::MountRequest;
 use super::credentials::CredentialFiles;
 use super::log::{LogTarget, start_logging};
@@ -26,12 +26,7 @@ use rustix::fs::Mode;
 use rustix::process::{getegid, geteuid, umask};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// The kernel keeps a name that the Source listed for this time; changes are pushed to it.
-const ENTRY_TTL: Duration = Duration::from_secs(3600);
-/// The kernel keeps the absence of a name for this time; new names are pushed to it.
-const NEGATIVE_TTL: Duration = Duration::from_secs(60);
 /// A body with fewer bytes a second than this, for `timeout=`, has failed.
 const LOW_SPEED_LIMIT: u64 = 64;
 /// Bytes of a log file; the file before it is kept too.
@@ -54,7 +49,7 @@ pub struct MountArgs {
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
     #[command(flatten)]
-    options: CommandLine,
+    options: OptionWords,
 }
 
 /// The process that serves a mount.
@@ -68,7 +63,7 @@ pub enum Background {
 
 /// Runs the command.
 pub fn run(args: MountArgs, verbosity: u8) -> Result<Exit, CliError> {
-    let wanted = MountRequest::new(&args.source, args.directory, args.options.words()?)?;
+    let wanted = MountRequest::new(&args.source, args.directory, args.options)?;
     start(&wanted, if args.foreground { Background::No } else { Background::Yes }, verbosity)
 }
 
@@ -140,16 +135,17 @@ fn log_target(options: &Options, config: &MountConfig) -> Result<LogTarget, CliE
 /// The configuration of a mount, from its options.
 pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<MountConfig, CliError> {
     let Options { tree, cache, refresh, network, files, .. } = options;
-    let usage = |reason: &str| CliError::new(Exit::Usage, reason);
     let entry = EntryPoint::parse(source).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     if refresh.websub_callback.is_some() && refresh.websub_listen.is_none() {
-        return Err(usage("-o websub-callback=URL: needs websub-listen=HOST:PORT too"));
+        return Err(CliError::usage("-o websub-callback=URL: needs websub-listen=HOST:PORT too"));
     }
     if tree.at.is_some() && tree.items.is_some() {
-        return Err(usage("-o at=DATETIME: landing pages show what they link to now; leave out items=follow"));
+        return Err(CliError::usage(
+            "-o at=DATETIME: landing pages show what they link to now; leave out items=follow",
+        ));
     }
     if tree.at.is_some() && refresh.websub_listen.is_some() {
-        return Err(usage("-o at=DATETIME: the past does not change; leave out websub-listen"));
+        return Err(CliError::usage("-o at=DATETIME: the past does not change; leave out websub-listen"));
     }
     let folder = cache.folder.clone().or_else(default_cache).ok_or_else(|| {
         CliError::new(Exit::Cache, "there is no cache folder for this user; name one with -o cache=DIR")
@@ -180,9 +176,6 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             reserve: cache.reserve,
         },
         content: ContentConfig {
-            folder: PathBuf::new(),
-            observed_folder: PathBuf::new(),
-            counted_folder: None,
             source: source_name.clone(),
             quota: cache.size,
             reserve: cache.reserve,
@@ -193,6 +186,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             shared_cache: shared_cache(options)?,
             stall: network.timeout,
             size_deadline: network.timeout,
+            ..ContentConfig::default()
         },
         fs: FsOptions {
             uid: files.uid.unwrap_or_else(|| geteuid().as_raw()),
@@ -200,11 +194,10 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             umask: files.umask,
             xattr: !files.noxattr.unwrap_or_default(),
             labelled: mount::labels::has_selinux(),
-            entry_ttl: ENTRY_TTL,
-            negative_ttl: NEGATIVE_TTL,
             source: source_name.clone(),
             as_of: tree.at,
             alternate: tree.alternate.clone(),
+            ..FsOptions::default()
         },
         websub: refresh
             .websub_listen
@@ -257,8 +250,7 @@ fn shared_cache(options: &Options) -> Result<Option<SharedCacheConfig>, CliError
     let Options { cache, credentials, .. } = options;
     let Some(url) = cache.shared_cache.clone() else { return Ok(None) };
     if options.refresh.fixity == Fixity::Off {
-        return Err(CliError::new(
-            Exit::Usage,
+        return Err(CliError::usage(
             "-o shared-cache=URL: it finds files by the checksums that fixity=off ignores; leave out one of the two",
         ));
     }
@@ -266,9 +258,8 @@ fn shared_cache(options: &Options) -> Result<Option<SharedCacheConfig>, CliError
     if let Some(file) = &credentials.shared_cache_credentials {
         let text = read_text(file, Access::OwnerReads)?;
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let (key, value) = line
-                .split_once('=')
-                .ok_or_else(|| CliError::new(Exit::Usage, format!("{}: a line is not KEY=VALUE", file.display())))?;
+            let refused = || CliError::at(Exit::Usage, file, "a line is not KEY=VALUE");
+            let (key, value) = line.split_once('=').ok_or_else(refused)?;
             settings.push((key.trim().to_owned(), value.trim().to_owned()));
         }
     }

@@ -107,13 +107,7 @@ fn exit_code(exit: Exit) -> u8 {
         Exit::Usage | Exit::Denied => 1,
         Exit::Failure | Exit::Cache | Exit::Full => 2,
         Exit::Interrupted => 8,
-        Exit::Unreachable
-        | Exit::NoSource
-        | Exit::MountPoint
-        | Exit::Busy
-        | Exit::OutOfSync
-        | Exit::Unjudged
-        | Exit::Unfit => 32,
+        _ => 32,
     }
 }
 

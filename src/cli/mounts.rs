@@ -6,6 +6,7 @@ use crate::control::api::Request;
 use crate::control::{ControlError, call, call_lines, served_by};
 use crate::mount::mountpoint;
 use crate::mount::registry::{self, Mount, MountState};
+use crate::platform::error_chain::chain;
 use crate::sync::FailureKind;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -68,18 +69,17 @@ impl Running {
                 "nothing shows which process serves it: it was moved after it was mounted, or its record was lost; mount it \
                  again after: resyncfs unmount {shown}"
             ),
-            _ => format!("belongs to {}; only that user and root can query it", owner(known.user)),
+            _ => foreign(known.user),
         };
-        Err(CliError::new(Exit::MountPoint, format!("{shown}: {problem}")))
+        Err(CliError::at(Exit::MountPoint, &known.directory, problem))
     }
 
     /// Its status, if it answers within `patience`.
     pub async fn status<T: DeserializeOwned>(&self, patience: Duration) -> Result<T, CliError> {
         let answer = self.answer(async |socket| call(socket, &Request::Status {}).await);
         tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| {
-            let shown = self.directory.display();
-            let what = format!("{shown}: its process runs but does not answer; resyncfs list shows its process ID");
-            Err(CliError::new(Exit::Failure, what))
+            let what = "its process runs but does not answer; resyncfs list shows its process ID";
+            Err(CliError::at(Exit::Failure, &self.directory, what))
         })
     }
 
@@ -135,15 +135,12 @@ impl Running {
     }
 
     async fn answer<T>(&self, question: impl AsyncFnOnce(&Path) -> Result<T, ControlError>) -> Result<T, CliError> {
-        let shown = self.directory.display();
+        let failed = |exit, what: &str| CliError::at(exit, &self.directory, what);
         let refused = |cause: ControlError| match &cause {
             ControlError::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
-                CliError::new(
-                    Exit::Denied,
-                    format!("{shown}: belongs to {}; only that user and root can query it", owner(self.user)),
-                )
+                failed(Exit::Denied, &foreign(self.user))
             }
-            ControlError::Forbidden(error) => CliError::new(Exit::Denied, format!("{shown}: {error}")),
+            ControlError::Forbidden(error) => failed(Exit::Denied, error),
             ControlError::Refused { kind: Some(kind), .. } => {
                 let kind = serde_json::from_value(kind.as_str().into()).unwrap_or(FailureKind::Other);
                 CliError::of(Exit::of_refresh(kind), &cause)
@@ -153,17 +150,17 @@ impl Running {
         // A record of another user may name any socket.
         if let Some(user) = self.user.filter(|user| *user != rustix::process::geteuid().as_raw()) {
             if served_by(&self.socket).await.map_err(refused)? != user {
-                let what = format!("{shown}: another user serves its control socket");
-                return Err(CliError::new(Exit::Failure, what));
+                return Err(failed(Exit::Failure, "another user serves its control socket"));
             }
         }
         question(&self.socket).await.map_err(refused)
     }
 }
 
-/// The user who mounted it, by name.
-fn owner(user: Option<u32>) -> String {
-    user.map_or_else(|| "another user".to_owned(), |user| format!("user {}", user_name(user)))
+/// The refusal of a mount of another user.
+fn foreign(user: Option<u32>) -> String {
+    let owner = user.map_or_else(|| "another user".to_owned(), |user| format!("user {}", user_name(user)));
+    format!("belongs to {owner}; only that user and root can query it")
 }
 
 /// The name of a user as /etc/passwd has it, else the number.
@@ -239,12 +236,11 @@ fn not_mounted(path: &Path) -> CliError {
         true => " or anywhere else; mount a Source with: resyncfs mount SOURCE DIR".to_owned(),
         false => format!("; current mounts: {}", list.join(", ")),
     };
-    CliError::new(Exit::MountPoint, format!("{}: no resyncfs mount there{rest}", path.display()))
+    CliError::at(Exit::MountPoint, path, format!("no resyncfs mount there{rest}"))
 }
 
 fn failed_at(path: &Path, cause: &io::Error) -> CliError {
-    let CliError { exit, message } = CliError::of(Exit::MountPoint, cause);
-    CliError::new(exit, format!("{}: {message}", path.display()))
+    CliError::at(Exit::MountPoint, path, chain(cause))
 }
 
 /// Paths of one mount.
@@ -264,8 +260,8 @@ pub fn by_mount(paths: &[PathBuf]) -> Result<Vec<Within>, CliError> {
     for path in paths {
         let shown = path.display();
         if shown.to_string().contains("://") {
-            let what = format!("{shown}: is an address, not a path; for its path, use: resyncfs path {shown}");
-            return Err(CliError::new(Exit::Usage, what));
+            let what = format!("is an address, not a path; for its path, use: resyncfs path {shown}");
+            return Err(CliError::at(Exit::Usage, path, what));
         }
         let within = |path: &Path| match find(path, &mounts, MOST_LINKS) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(failed_at(path, &cause)),
@@ -278,8 +274,7 @@ pub fn by_mount(paths: &[PathBuf]) -> Result<Vec<Within>, CliError> {
         };
         let Some((directory, below)) = found else { return Err(not_mounted(path)) };
         let Ok(below) = below.into_os_string().into_string() else {
-            let what = format!("{shown}: is not in the mount: names there are UTF-8");
-            return Err(CliError::new(Exit::MountPoint, what));
+            return Err(CliError::at(Exit::MountPoint, path, "is not in the mount: names there are UTF-8"));
         };
         let within = match sorted.iter().position(|within| within.running.directory == directory) {
             Some(index) => &mut sorted[index],

@@ -38,7 +38,7 @@ pub struct PathArgs {
 /// Runs `resyncfs path`.
 pub fn path(args: PathArgs) -> Result<Exit, CliError> {
     if let Some(uri) = args.uris.iter().find(|uri| Uri::parse(uri).is_err()) {
-        return Err(CliError::new(Exit::Usage, no_address(uri)));
+        return Err(CliError::usage(no_address(uri)));
     }
     let answers = located(&args)?;
     let (mut output, mut exit) = (String::new(), Exit::Success);

@@ -62,13 +62,12 @@ pub fn read(file: &Path, access: Access) -> Result<Vec<u8>, CliError> {
         access.check(file, found.permissions().mode(), found.uid())?;
         read_within(opened, LONGEST, PATIENCE)
     };
-    read().map_err(|reason| CliError::new(Exit::Usage, format!("{}: {reason}", file.display())))
+    read().map_err(|reason| CliError::at(Exit::Usage, file, reason))
 }
 
 /// Reads a file of text, unless others may access it.
 pub fn read_text(file: &Path, access: Access) -> Result<String, CliError> {
-    String::from_utf8(read(file, access)?)
-        .map_err(|_| CliError::new(Exit::Usage, format!("{}: is not UTF-8 text", file.display())))
+    String::from_utf8(read(file, access)?).map_err(|_| CliError::at(Exit::Usage, file, "is not UTF-8 text"))
 }
 
 /// Opens a file for reading; a pipe is opened without a wait for its writer.

@@ -90,8 +90,13 @@ impl Screen {
     }
 }
 
+/// Text as [`wrapped`] for the terminal on standard output; where there is none, as it is.
+pub fn wrapped_here(text: &str, is_cut: bool) -> String {
+    columns().map_or_else(|| text.to_owned(), |columns| wrapped(text, columns, is_cut))
+}
+
 /// Columns of the terminal on standard output; `None` where there is no terminal.
-pub fn columns() -> Option<usize> {
+fn columns() -> Option<usize> {
     let size = io::stdout().is_terminal().then(|| tcgetwinsize(io::stdout()).ok())??;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 2 * TITLE)
 }
@@ -99,7 +104,7 @@ pub fn columns() -> Option<usize> {
 /// Lines of titles and texts that go on below their texts, so that no word is broken at the edge of a terminal of so many columns. A word
 /// longer than a line stays whole, for a terminal that goes on with it in the next line, or is broken where `is_cut` says that it would
 /// be cut off.
-pub fn wrapped(text: &str, columns: usize, is_cut: bool) -> String {
+fn wrapped(text: &str, columns: usize, is_cut: bool) -> String {
     let mut wrapped = String::new();
     for line in text.lines() {
         let mut width = 0;

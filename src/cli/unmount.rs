@@ -54,7 +54,7 @@ fn detach_dead(directory: &Path) -> Result<(), CliError> {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
         resolved => resolved.and_then(|absolute| preparation::detach_dead(&absolute)),
     };
-    detached.map_err(|cause| CliError::new(Exit::MountPoint, format!("{}: {cause}", directory.display())))
+    detached.map_err(|cause| CliError::at(Exit::MountPoint, directory, cause))
 }
 
 fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {
@@ -68,9 +68,9 @@ fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {
             ),
         ),
         io::ErrorKind::PermissionDenied => {
-            CliError::new(Exit::Denied, format!("{shown}: only root and the user who mounted it may unmount it"))
+            CliError::at(Exit::Denied, directory, "only root and the user who mounted it may unmount it")
         }
-        _ => CliError::new(Exit::MountPoint, format!("{shown}: {cause}")),
+        _ => CliError::at(Exit::MountPoint, directory, cause),
     };
     let absolute = mounted_at(directory)?;
     let process = if lazy { None } else { process(&absolute).map_err(failed)? };

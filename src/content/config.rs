@@ -71,3 +71,23 @@ pub struct ContentConfig {
     /// All of a GETATTR's wait for a size.
     pub size_deadline: Duration,
 }
+
+impl Default for ContentConfig {
+    fn default() -> ContentConfig {
+        ContentConfig {
+            folder: PathBuf::new(),
+            observed_folder: PathBuf::new(),
+            counted_folder: None,
+            source: String::new(),
+            quota: None,
+            reserve: 0,
+            fixity: Fixity::default(),
+            mirrors: Mirrors::default(),
+            revalidate: Revalidate::default(),
+            unannounced: Unannounced::default(),
+            shared_cache: None,
+            stall: Duration::from_secs(30),
+            size_deadline: Duration::from_secs(30),
+        }
+    }
+}

@@ -388,7 +388,9 @@ mod tests {
         let abc = seen(Algorithm::Sha256, b"abc").digest;
         let wrong = |expected| matches!(judge(&expected, &abd), Verdict::Wrong(_));
 
-        assert!(wrong(Expected { length: Some(4), ..Expected::default() }));
+        for length in [2, 4] {
+            assert!(wrong(Expected { length: Some(length), ..Expected::default() }), "{length}");
+        }
         assert!(wrong(Expected { published: Some(abc), ..Expected::default() }));
         assert!(wrong(Expected { length: Some(3), published: Some(abc), earlier: Some(abd.digest) }));
         assert_eq!(judge(&Expected { earlier: Some(abc), ..Expected::default() }, &abd), Verdict::Other);

@@ -80,7 +80,6 @@ async fn converse(stream: TcpStream, router: Router) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
     fn an_address_is_taken_only_when_it_is_written_out() {
@@ -96,25 +95,6 @@ mod tests {
             ("9464", false),
         ] {
             assert_eq!(listening(listen).is_ok(), taken, "{listen}");
-        }
-    }
-
-    #[tokio::test]
-    async fn the_port_answers_the_metrics_and_nothing_else() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(serve_metrics(listener, Arc::new(|| "x 1\n".to_owned())));
-
-        for (request, status) in
-            [("GET /metrics", "200"), ("GET /status", "404"), ("POST /refresh", "404"), ("POST /metrics", "405")]
-        {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            stream.write_all(format!("{request} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
-
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
-            assert_eq!(answer.ends_with("\r\n\r\nx 1\n"), status == "200", "{request}: {answer}");
         }
     }
 }

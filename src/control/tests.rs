@@ -5,7 +5,6 @@ use super::*;
 use futures_util::stream;
 use serde_json::{Value, json};
 use std::future::ready;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,10 +12,6 @@ use tokio::sync::mpsc;
 
 /// More lines than fit into any buffer between server and client.
 const FILES: u64 = 100_000;
-
-fn status() -> Value {
-    json!({ "source": "https://repo.example.org/", "files": 3 })
-}
 
 fn committed() -> Answer {
     Answer::Value(json!({ "committed": { "created": 1 } }))
@@ -30,8 +25,6 @@ fn listen(path: &Path, refreshed: fn() -> Answer) -> (Socket, Arc<Mutex<Vec<Requ
     let answer = move |request: Request| {
         seen.lock().unwrap().push(request.clone());
         ready(match request {
-            Request::Status {} => Answer::Value(status()),
-            Request::Metrics {} => Answer::Metrics("# HELP x y\n".to_owned()),
             Request::Refresh { .. } => refreshed(),
             Request::Files {} => {
                 Answer::Lines(Box::pin(stream::iter((0..FILES).map(|number| json!({ "path": number })))))
@@ -46,10 +39,6 @@ fn listen(path: &Path, refreshed: fn() -> Answer) -> (Socket, Arc<Mutex<Vec<Requ
     };
     tokio::spawn(serve(listener, answer));
     (socket, requests)
-}
-
-async fn status_at(socket: &Path) -> Result<Value, ControlError> {
-    call(socket, &Request::Status {}).await
 }
 
 /// The first `most` lines of an answer.
@@ -69,30 +58,12 @@ async fn first_lines(socket: &Path, request: &Request, most: usize) -> Vec<Value
 }
 
 #[tokio::test]
-async fn a_call_returns_the_value_of_the_mount() {
+async fn a_mount_that_ends_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    let (socket, requests) = listen(&folder.path().join("control"), committed);
-    let request = Request::Refresh { accept_deletions: true };
+    let (socket, _) = listen(&folder.path().join("control"), || Answer::Ending);
 
-    let refreshed: Value = call(socket.path(), &request).await.unwrap();
+    let ended = call::<Value>(socket.path(), &Request::Refresh { accept_deletions: false }).await.unwrap_err();
 
-    assert_eq!(refreshed, json!({ "committed": { "created": 1 } }));
-    assert_eq!(*requests.lock().unwrap(), [request]);
-    assert_eq!(status_at(socket.path()).await.unwrap(), status());
-}
-
-#[tokio::test]
-async fn a_refresh_that_fails_or_never_ends_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let failed = || Answer::Failed { why: "the Source cannot be read".into(), kind: None };
-    let (failing, _) = listen(&folder.path().join("failing"), failed);
-    let (ending, _) = listen(&folder.path().join("ending"), || Answer::Ending);
-
-    let request = Request::Refresh { accept_deletions: false };
-    let failed = call::<Value>(failing.path(), &request).await.unwrap_err();
-    let ended = call::<Value>(ending.path(), &request).await.unwrap_err();
-
-    assert_eq!(failed.to_string(), "the Source cannot be read");
     assert_eq!(ended.to_string(), "the mount is ending");
 }
 
@@ -193,53 +164,4 @@ async fn a_wrong_request_is_refused_and_changes_nothing() {
         assert_eq!((404..=405).contains(&status), answer.contains("GET /status, /metrics, /files"), "{answer}");
     }
     assert!(requests.lock().unwrap().is_empty());
-}
-
-#[tokio::test]
-async fn metrics_are_plain_text() {
-    let folder = tempfile::tempdir().unwrap();
-    let (socket, _) = listen(&folder.path().join("control"), || Answer::Ending);
-
-    let answer = raw(socket.path(), "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
-
-    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
-    assert!(answer.ends_with("\r\n\r\n# HELP x y\n"), "{answer}");
-}
-
-#[tokio::test]
-async fn an_empty_body_is_the_default_request() {
-    let folder = tempfile::tempdir().unwrap();
-    let (socket, requests) = listen(&folder.path().join("control"), committed);
-
-    let answer = raw(socket.path(), "POST /refresh HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
-
-    assert!(answer.ends_with("{\"committed\":{\"created\":1}}\n"), "{answer}");
-    assert_eq!(*requests.lock().unwrap(), [Request::Refresh { accept_deletions: false }]);
-}
-
-#[tokio::test]
-async fn the_socket_replaces_a_dead_one_and_goes_with_its_mount() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("control");
-    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-
-    let dead = status_at(&path).await.unwrap_err();
-    let (socket, _) = listen(&path, || Answer::Ending);
-
-    assert!(matches!(dead, ControlError::Unreachable { .. }), "{dead}");
-    assert!(status_at(&path).await.is_ok());
-    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    drop(socket);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
-}
-
-#[tokio::test]
-async fn a_path_longer_than_a_socket_address_works() {
-    let folder = tempfile::tempdir().unwrap();
-    let deep = folder.path().join("d".repeat(120));
-    std::fs::create_dir(&deep).unwrap();
-
-    let (socket, _) = listen(&deep.join("control"), || Answer::Ending);
-
-    assert_eq!(status_at(socket.path()).await.unwrap(), status());
 }

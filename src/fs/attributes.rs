@@ -251,18 +251,7 @@ mod tests {
     use super::*;
 
     fn options() -> FsOptions {
-        FsOptions {
-            uid: 1000,
-            gid: 100,
-            umask: 0o027,
-            xattr: true,
-            labelled: false,
-            entry_ttl: Duration::from_secs(3600),
-            negative_ttl: Duration::from_secs(60),
-            source: "https://example.org/".into(),
-            as_of: None,
-            alternate: None,
-        }
+        FsOptions { uid: 1000, gid: 100, umask: 0o027, source: "https://example.org/".into(), ..FsOptions::default() }
     }
 
     fn node(kind: Kind, size: Option<u64>) -> Node {

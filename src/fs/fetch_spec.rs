@@ -163,7 +163,6 @@ fn patches(resource: &Resource) -> Vec<Patch> {
 mod tests {
     use super::*;
     use crate::document::{Algorithm, Digest, Href, LOWEST_PRIORITY, Timestamp};
-    use std::time::Duration;
 
     fn link(rel: &str, href: &str) -> Link {
         Link::new(rel, Href::parse(href).unwrap())
@@ -189,18 +188,7 @@ mod tests {
     }
 
     fn options(alternate: &str) -> FsOptions {
-        FsOptions {
-            uid: 0,
-            gid: 0,
-            umask: 0,
-            xattr: true,
-            labelled: false,
-            entry_ttl: Duration::ZERO,
-            negative_ttl: Duration::ZERO,
-            source: String::new(),
-            as_of: None,
-            alternate: Some(alternate.into()),
-        }
+        FsOptions { alternate: Some(alternate.into()), ..FsOptions::default() }
     }
 
     fn texts(uris: &[Uri]) -> Vec<&str> {

@@ -78,6 +78,23 @@ pub struct FsOptions {
     pub alternate: Option<Box<str>>,
 }
 
+impl Default for FsOptions {
+    fn default() -> FsOptions {
+        FsOptions {
+            uid: 0,
+            gid: 0,
+            umask: 0,
+            xattr: true,
+            labelled: false,
+            entry_ttl: Duration::from_secs(3600),
+            negative_ttl: Duration::from_secs(60),
+            source: String::new(),
+            as_of: None,
+            alternate: None,
+        }
+    }
+}
+
 /// The sets of the Source that are followed, by number, with the URIs of their Capability Lists.
 type SetNames = dyn Fn() -> Vec<(SetId, String)> + Send + Sync;
 

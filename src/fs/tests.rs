@@ -8,7 +8,7 @@ use super::read::{ReadAnswer, ReadRequest};
 use super::xattr::XattrReply;
 use super::*;
 use crate::catalog::{Catalog, Kind, Naming};
-use crate::content::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
+use crate::content::ContentConfig;
 use crate::document::{Algorithm, Digest, Entry, Link, Timestamp, Uri};
 use crate::platform::ino::Ino;
 use crate::source::http::{Client, HttpConfig};
@@ -65,31 +65,21 @@ impl Mounted {
         let config = ContentConfig {
             folder: folder.path().join("cache"),
             observed_folder: folder.path().join("observed"),
-            counted_folder: None,
             source: "test".into(),
             quota: Some(1 << 30),
-            reserve: 0,
-            fixity: Fixity::Stream,
-            mirrors: Mirrors::Auto,
-            revalidate: Revalidate::default(),
-            unannounced: Unannounced::default(),
-            shared_cache: None,
             stall: Duration::from_secs(5),
             size_deadline: Duration::from_secs(5),
+            ..ContentConfig::default()
         };
         let (events, _) = tokio::sync::mpsc::unbounded_channel();
         let content = Content::open(config, client, runtime.handle().clone(), events).unwrap();
         let options = FsOptions {
             uid: 1000,
             gid: 100,
-            umask: 0,
             xattr,
             labelled: true,
-            entry_ttl: Duration::from_secs(3600),
-            negative_ttl: Duration::from_secs(60),
             source: format!("http://{authority}/"),
-            as_of: None,
-            alternate: None,
+            ..FsOptions::default()
         };
         let fs = Filesystem::new(Arc::clone(&catalog), content, options, runtime.handle().clone());
         Mounted { fs: Arc::new(fs), catalog, server, runtime, folder }

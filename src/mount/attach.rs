@@ -89,7 +89,7 @@ impl MountRefusal {
             ),
             // Ubuntu's profiles for it, which a longer name may contain.
             Modules { apparmor: true, own_profile: Some(name), .. } if name.contains("unpriv") => format!(
-                ": AppArmor allows users without root no mounts in a namespace of their own (profile {name}); mount outside of it, or see: \
+                ": AppArmor does not let users without root mount in a user namespace (profile {name}); mount outside of it, or see: \
                  resyncfs help machines"
             ),
             Modules { apparmor: true, own_profile: Some(name), .. } => format!(

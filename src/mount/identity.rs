@@ -219,11 +219,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn a_missing_cache_folder_is_fine() {
-        let folder = tempfile::tempdir().unwrap();
-
-        assert!(check_owner(&folder.path().join("new")).is_ok());
-    }
 }

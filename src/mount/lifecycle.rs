@@ -13,7 +13,7 @@ use super::mountpoint::MountPoint;
 use super::parts::Parts;
 use super::registry::{Record, Registration};
 use super::serving::{Shown, Signals, serve};
-use super::status::Reporter;
+use super::status::{Reporter, Status};
 use super::{MountConfig, MountError, limits, notifications, preparation, systemd, tasks};
 use crate::catalog::SetId;
 use crate::control::{self, Socket};
@@ -85,11 +85,18 @@ pub fn run(
     let ((commands, command_receiver), (renewals, renewed)) = (mpsc::channel(64), mpsc::unbounded_channel());
     let programs = Arc::new(Programs::new(config.denied.iter().map(|name| &**name)));
     let reporter = Arc::new(Reporter {
-        source: config.session.source.clone(),
-        directory: config.directory.display().to_string(),
-        cache_folder: config.cache.display().to_string(),
-        log: config.log.as_ref().map(|file| file.display().to_string()),
-        begun: Timestamp::now(),
+        fixed: Status {
+            source: config.session.source.clone(),
+            directory: config.directory.display().to_string(),
+            process: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            cache_folder: config.cache.display().to_string(),
+            log: config.log.as_ref().map(|file| file.display().to_string()),
+            mounted: Timestamp::now(),
+            denied: config.denied.iter().map(ToString::to_string).collect(),
+            metrics: metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string())),
+            ..Status::default()
+        },
         stage: Mutex::new(Stage::Discovering),
         mounted: OnceLock::new(),
         sync: synchronizer.status(),
@@ -97,8 +104,6 @@ pub fn run(
         content: content.clone(),
         client: client.clone(),
         programs: programs.clone(),
-        denied: config.denied.iter().map(ToString::to_string).collect(),
-        metrics: metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string())),
         subscriber: OnceLock::new(),
         minutes: Mutex::default(),
     });

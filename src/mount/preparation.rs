@@ -84,27 +84,3 @@ pub fn detach_dead(directory: &Path) -> io::Result<()> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_folder_is_reported_with_mkdir() {
-        let parent = tempfile::tempdir().unwrap();
-        let absent = parent.path().join("absent");
-
-        let refused = prepare(&absent).unwrap_err().to_string();
-
-        assert!(refused.contains("mkdir -p"), "{refused}");
-    }
-
-    #[test]
-    fn a_file_is_no_mount_point() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-
-        let refused = prepare(file.path()).unwrap_err().to_string();
-
-        assert!(refused.contains("is not a folder"), "{refused}");
-    }
-}

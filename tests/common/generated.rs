@@ -1,37 +1,26 @@
 //! A Source whose files are computed as they are served, so that they may be of any size.
 
+use super::server::{Act, Received, Reply, Server};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 
 /// The Source: names with their lengths in bytes. It serves ranges under a strong ETag and publishes lengths alone.
-pub struct GeneratedSource {
-    address: SocketAddr,
-}
+pub struct GeneratedSource(Server);
 
 impl GeneratedSource {
     /// Serves `files` on a free port.
     pub fn start(files: impl IntoIterator<Item = (String, u64)>) -> GeneratedSource {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let files: Arc<BTreeMap<String, u64>> = Arc::new(files.into_iter().collect());
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let files = Arc::clone(&files);
-                // A client that leaves ends its connection, not the test.
-                std::thread::spawn(move || serve(stream, address, &files));
-            }
-        });
-        GeneratedSource { address }
+        let files: BTreeMap<String, u64> = files.into_iter().collect();
+        GeneratedSource(Server::start(move |request| answer(request, &files)))
     }
 
     /// The Resource List.
     pub fn list_url(&self) -> String {
-        format!("http://{}/resourcelist.xml", self.address)
+        format!("http://{}/resourcelist.xml", self.0.authority())
     }
 }
 
@@ -76,73 +65,42 @@ fn mixed(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-fn serve(stream: TcpStream, address: SocketAddr, files: &BTreeMap<String, u64>) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut input = BufReader::new(stream.try_clone()?);
-    let mut output = stream;
-    loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if input.read_line(&mut head)? == 0 {
-                return Ok(());
-            }
-        }
-        answer(&head, &mut output, address, files)?;
-    }
+/// The bytes of a file, computed as they are sent.
+fn pieces(name: String, bytes: Range<usize>) -> impl Iterator<Item = Bytes> {
+    const PIECE: usize = 64 << 10;
+    bytes.clone().step_by(PIECE).map(move |at| {
+        let mut piece = vec![0; PIECE.min(bytes.end - at)];
+        fill(&name, at as u64, &mut piece);
+        piece.into()
+    })
 }
 
-fn answer(
-    head: &str,
-    output: &mut TcpStream,
-    address: SocketAddr,
-    files: &BTreeMap<String, u64>,
-) -> std::io::Result<()> {
-    let mut words = head.split(' ');
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let name = path.trim_start_matches('/');
+fn answer(request: &Received, files: &BTreeMap<String, u64>) -> Vec<Act> {
+    let name = request.path.trim_start_matches('/');
     if name == "resourcelist.xml" {
-        let list = list(address, files);
-        write!(output, "HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n\r\n", list.len())?;
-        return output.write_all(list.as_bytes());
+        let list = list(request.field("host").unwrap(), files);
+        return Reply::full(list.as_bytes()).with("Content-Type", "application/xml").acts(request.is_head());
     }
-    let Some(length) = files.get(name).copied() else {
-        return output.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    let Some(length) = files.get(name).map(|length| *length as usize) else {
+        return Reply::status(404).acts(request.is_head());
     };
-    let range = head.lines().find_map(|line| {
-        let (field, value) = line.split_once(": ")?;
-        field.eq_ignore_ascii_case("range").then(|| value.trim_start_matches("bytes=").to_owned())
-    });
-    let (first, end) = match range.as_deref().and_then(|range| range.split_once('-')) {
-        Some(("", last)) => (length.saturating_sub(last.parse().unwrap_or(0)), length),
-        Some((first, "")) => (first.parse().unwrap_or(0), length),
-        Some((first, last)) => {
-            (first.parse().unwrap_or(0), last.parse::<u64>().map_or(length, |last| (last + 1).min(length)))
+    let range = request.range(length);
+    let bytes = range.clone().unwrap_or(0..length);
+    let reply = match range {
+        Some(Range { start, end }) => {
+            Reply::status(206).with("Content-Range", &format!("bytes {start}-{}/{length}", end - 1))
         }
-        None => (0, length),
+        None => Reply::status(200),
     };
-    match range {
-        Some(_) => {
-            write!(output, "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {first}-{}/{length}\r\n", end - 1)?
-        }
-        None => write!(output, "HTTP/1.1 200 OK\r\n")?,
+    let reply = reply.with("ETag", &format!("\"{name}\"")).with("Accept-Ranges", "bytes");
+    let mut acts = reply.announcing(Some(bytes.len())).acts(true);
+    if !request.is_head() {
+        acts.push(Act::Pieces(Box::new(pieces(name.to_owned(), bytes))));
     }
-    write!(
-        output,
-        "ETag: \"{name}\"\r\nAccept-Ranges: bytes\r\nContent-Type: application/octet-stream\r\nContent-Length: {}\r\n\r\n",
-        end - first
-    )?;
-    let mut piece = vec![0; 64 << 10];
-    let mut at = first;
-    while method != "HEAD" && at < end {
-        let taken = piece.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-        fill(name, at, &mut piece[..taken]);
-        output.write_all(&piece[..taken])?;
-        at += taken as u64;
-    }
-    Ok(())
+    acts
 }
 
-fn list(address: SocketAddr, files: &BTreeMap<String, u64>) -> String {
+fn list(address: &str, files: &BTreeMap<String, u64>) -> String {
     let entry = |(name, length): (&String, &u64)| {
         format!(
             "<url><loc>http://{address}/{name}</loc><lastmod>2026-01-02T03:04:05Z</lastmod><rs:md length=\"{length}\"/></url>\n"

@@ -56,6 +56,7 @@ pub mod systemd;
 pub mod transcript;
 pub mod user;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -78,6 +79,11 @@ pub fn venv_program(variable: &str, folder: &str, name: &str) -> PathBuf {
         program.display()
     );
     program
+}
+
+/// Names, to compare with those of a folder.
+pub fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// Every file below `folder` with its bytes, by relative path.

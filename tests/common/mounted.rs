@@ -6,12 +6,25 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_resyncfs");
+
+/// Runs a command of it.
+pub fn run(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().unwrap()
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
 
 /// A mount in a folder of its own, with a cache folder that outlives a remount.
 pub struct Mounted {
@@ -163,6 +176,13 @@ impl Mounted {
     /// Everything the program has said.
     pub fn said(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
+    /// What `status --json` shows.
+    pub fn status(&self) -> serde_json::Value {
+        let output = run(&["status", "--json", self.path().to_str().unwrap()]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
     }
 
     /// The process that serves the mount.

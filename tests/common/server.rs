@@ -71,6 +71,8 @@ pub enum Act {
     Body(Bytes),
     /// Sends them again and again.
     Repeat(Bytes),
+    /// A body that is computed as it is sent.
+    Pieces(Box<dyn Iterator<Item = Bytes> + Send>),
     Wait(Duration),
     Pass(Gate),
     /// Ends its own direction, so that every byte sent arrives before the end.
@@ -428,6 +430,7 @@ impl Shared {
             Act::Repeat(bytes) => loop {
                 send(&bytes)?;
             },
+            Act::Pieces(mut pieces) => pieces.try_for_each(|piece| send(&piece))?,
             Act::Wait(time) => std::thread::sleep(time),
             Act::Pass(gate) => gate.pass(),
             Act::Close => return Ok(false),

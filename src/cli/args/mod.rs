@@ -13,7 +13,7 @@ mod tests;
 
 pub use example::{example, help};
 pub use options::{CredentialOptions, Options};
-pub use words::{Caller, CommandLine, OptionWords, absolute, mount_options, options, placeholder, string};
+pub use words::{Caller, OptionWords, absolute, mount_options, options, placeholder, string};
 
 use super::CliError;
 

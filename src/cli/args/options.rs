@@ -1,9 +1,9 @@
 //! The definition of each option of a mount. Flags, `-o` and the keys of a configuration file are all read by it.
 
 use super::values::{
-    Extension, Items, With, callback, choice, connections, contact, depth, document_size, from_and_to, glob, host,
-    label, listen, max_delete, media_type, number, octal, path, prefix_and_path, program, rate, revalidate, set, size,
-    text_size, time, timestamp,
+    SMALLEST_DOCUMENT, SMALLEST_TEXT, callback, choice, connections, contact, depth, glob, host, label, listen,
+    max_delete, media_type, number, octal, pair, path, program, rate, revalidate, set, size, size_from, time,
+    timestamp,
 };
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced, shared_cache_url};
 use crate::control::listening;
@@ -16,6 +16,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use url::Url;
+
+/// The forms of two options, as messages show them.
+const MAP: &str = "URI_PREFIX=PATH, such as https://repo.example.org/long/way/=short";
+const REWRITE: &str = "FROM=TO, such as http://localhost:8080/=https://repo.example.org/";
 
 /// Values of `mirrors=`.
 const MIRRORS: &[(&str, Mirrors)] =
@@ -61,14 +65,14 @@ pub struct TreeOptions {
     #[arg(long, value_name = "HOST[:PORT]", value_parser = host)]
     pub host: Option<Box<str>>,
     /// Show resources whose URI begins with URI_PREFIX in the folder PATH; may be repeated
-    #[arg(long, value_name = "URI_PREFIX=PATH", value_parser = prefix_and_path)]
+    #[arg(long, value_name = "URI_PREFIX=PATH", value_parser = pair(MAP))]
     pub map: Vec<(Box<str>, Box<str>)>,
     /// Add the extension of the published media type to names without an extension
-    #[arg(long, value_name = "type", hide_possible_values = true)]
-    pub extension: Option<Extension>,
+    #[arg(long, value_name = "type", hide_possible_values = true, value_parser = choice(&[("type", true)]))]
+    pub extension: Option<bool>,
     /// Read landing pages in the background, and show the files that each links to in the folder PAGE%items
-    #[arg(long, value_name = "follow", hide_possible_values = true)]
-    pub items: Option<Items>,
+    #[arg(long, value_name = "follow", hide_possible_values = true, value_parser = choice(&[("follow", true)]))]
+    pub items: Option<bool>,
     /// Mount the Source as it was at this time, such as 2024-05-01T10:00:00Z; the tree then stays as it is
     #[arg(long, value_name = "DATETIME", value_parser = timestamp)]
     pub at: Option<Timestamp>,
@@ -88,8 +92,8 @@ pub struct TreeOptions {
     #[arg(long, value_name = "URI", value_parser = Href::parse)]
     pub conforms: Vec<Href>,
     /// Also mount the resources that the selected records describe
-    #[arg(long, value_name = "describes", hide_possible_values = true)]
-    pub with: Option<With>,
+    #[arg(long, value_name = "describes", hide_possible_values = true, value_parser = choice(&[("describes", true)]))]
+    pub with: Option<bool>,
     /// Show the alternate of this media type in place of a resource that has one
     #[arg(long, value_name = "TYPE", value_parser = media_type)]
     pub alternate: Option<Box<str>>,
@@ -183,7 +187,7 @@ pub struct NetworkOptions {
     #[arg(long = "user-agent", value_name = "CONTACT", value_parser = contact)]
     pub contact: Option<Box<str>>,
     /// Download URIs that begin with FROM from TO, for a Source that lists http://localhost:8080/; may be repeated
-    #[arg(long, value_name = "FROM=TO", value_parser = from_and_to)]
+    #[arg(long, value_name = "FROM=TO", value_parser = pair(REWRITE))]
     pub rewrite: Vec<(Box<str>, Box<str>)>,
     /// Connect to this host although its address is private; may be repeated
     #[arg(long, value_name = "HOST[:PORT]", value_parser = host)]
@@ -226,10 +230,10 @@ pub struct CredentialOptions {
 #[derive(Clone, Copy, Debug, Args)]
 pub struct LimitOptions {
     /// Most bytes of one list, decompressed
-    #[arg(long, value_name = "SIZE", value_parser = document_size, default_value = "16G")]
+    #[arg(long, value_name = "SIZE", value_parser = size_from(SMALLEST_DOCUMENT), default_value = "16G")]
     pub max_document: u64,
     /// Most bytes of one text or attribute in a list
-    #[arg(long, value_name = "SIZE", value_parser = text_size, default_value = "64K")]
+    #[arg(long, value_name = "SIZE", value_parser = size_from(SMALLEST_TEXT), default_value = "64K")]
     pub max_text: u64,
     /// Deepest nesting of elements in a list
     #[arg(long, value_name = "NUMBER", value_parser = depth, default_value = "64")]

@@ -27,7 +27,7 @@ fn by_flags(flags: &[&str]) -> OptionWords {
     let line = ["resyncfs", "mount", "https://h/", "/mnt"].iter().chain(flags);
     let matches = crate::cli::command().try_get_matches_from(line).unwrap();
     let matches = matches.subcommand_matches("mount").unwrap();
-    CommandLine::from_arg_matches(matches).unwrap().words().unwrap()
+    OptionWords::from_arg_matches(matches).unwrap()
 }
 
 fn by_keys(text: &str) -> OptionWords {

@@ -5,38 +5,16 @@ use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::sync::deletion_guard::MaxDelete;
 use crate::sync::selection::Globs;
-use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Bytes without which no list can be read.
-const SMALLEST_DOCUMENT: u64 = 1024;
+pub const SMALLEST_DOCUMENT: u64 = 1024;
 /// Bytes without which no URI of a list can be read.
-const SMALLEST_TEXT: u64 = 256;
+pub const SMALLEST_TEXT: u64 = 256;
 /// Elements of the smallest list: urlset, url, loc.
 const SMALLEST_DEPTH: u32 = 3;
-
-/// `extension=`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Extension {
-    /// The extension of the media type.
-    Type,
-}
-
-/// `items=`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Items {
-    /// The links of landing pages are followed.
-    Follow,
-}
-
-/// `with=`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum With {
-    /// The resources that records describe.
-    Describes,
-}
 
 /// One of some words, which clap lists in help and completions.
 pub fn choice<T: Copy + Send + Sync + 'static>(
@@ -74,18 +52,9 @@ pub fn listen(value: &str) -> Result<Box<str>, String> {
     }
 }
 
-/// Both parts of `map=`.
-pub fn prefix_and_path(value: &str) -> Result<(Box<str>, Box<str>), String> {
-    pair(value, "URI_PREFIX=PATH, such as https://repo.example.org/long/way/=short")
-}
-
-/// Both parts of `rewrite=`.
-pub fn from_and_to(value: &str) -> Result<(Box<str>, Box<str>), String> {
-    pair(value, "FROM=TO, such as http://localhost:8080/=https://repo.example.org/")
-}
-
-fn pair(value: &str, form: &str) -> Result<(Box<str>, Box<str>), String> {
-    match value.split_once('=') {
+/// Both sides of a `=`, in this form.
+pub fn pair(form: &'static str) -> impl Fn(&str) -> Result<(Box<str>, Box<str>), String> + Clone {
+    move |value| match value.split_once('=') {
         Some((from, to)) if !from.is_empty() => Ok((from.into(), to.into())),
         _ => Err(format!("{value:?} is not {form}")),
     }
@@ -140,16 +109,9 @@ pub fn size(value: &str) -> Result<u64, String> {
     }
 }
 
-pub fn document_size(value: &str) -> Result<u64, String> {
-    size_of_at_least(SMALLEST_DOCUMENT, value)
-}
-
-pub fn text_size(value: &str) -> Result<u64, String> {
-    size_of_at_least(SMALLEST_TEXT, value)
-}
-
-fn size_of_at_least(smallest: u64, value: &str) -> Result<u64, String> {
-    match size(value)? {
+/// A size that is not below what any Source needs.
+pub fn size_from(smallest: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
+    move |value| match size(value)? {
         found if found >= smallest => Ok(found),
         _ => Err(format!("{value:?} is less than the {smallest} bytes that any Source needs")),
     }

@@ -4,7 +4,7 @@ use super::options::Options;
 use crate::cli::complete::matching;
 use crate::cli::{CliError, Exit};
 use clap::builder::{PossibleValue, Str, StyledStr};
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, ValueHint};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
@@ -72,7 +72,7 @@ impl Word {
     fn check(&self) -> Result<(), CliError> {
         match OptionsAlone::try_parse_from([self.flag()]) {
             Ok(_) => Ok(()),
-            Err(refused) => Err(CliError::new(Exit::Usage, format!("{}: {}", self.origin, self.reason(&refused)))),
+            Err(refused) => Err(CliError::usage(format!("{}: {}", self.origin, self.reason(&refused)))),
         }
     }
 
@@ -120,8 +120,7 @@ impl OptionWords {
     pub fn keys(&self) -> Result<String, CliError> {
         let mut keys: Vec<(Arg, Vec<String>)> = Vec::new();
         for Word { name, value, origin } in &self.0 {
-            let refused = |why: String| CliError::new(Exit::Usage, format!("{origin}: {why}"));
-            let arg = find(name).ok_or_else(|| refused("there is no such option".to_owned()))?;
+            let arg = find(name).ok_or_else(|| CliError::usage(format!("{origin}: there is no such option")))?;
             let mut value = value.clone().unwrap_or_else(|| "true".to_owned());
             if arg.get_value_hint() == ValueHint::AnyPath {
                 value = std::path::absolute(&value)?.to_string_lossy().into_owned();
@@ -151,33 +150,8 @@ impl OptionWords {
 /// The name of `-o` among clap's arguments.
 const MOUNT_OPTIONS: &str = "OPTIONS";
 
-/// All that was given by `-o` and by long flags, in the order of the command line.
-#[derive(Clone, Debug, Default)]
-pub struct CommandLine(Vec<Given>);
-
-#[derive(Clone, Debug)]
-enum Given {
-    /// The text after a `-o`.
-    MountOptions(String),
-    /// A long flag that clap has accepted already.
-    Flag { name: String, value: String },
-}
-
-impl CommandLine {
-    /// The options that are named.
-    pub fn words(&self) -> Result<OptionWords, CliError> {
-        let mut words = OptionWords::default();
-        for given in &self.0 {
-            match given {
-                Given::MountOptions(text) => words.push_mount_options(text, Caller::Person)?,
-                Given::Flag { name, value } => words.push(name, Some(value.clone()), format!("--{name} {value}")),
-            }
-        }
-        Ok(words)
-    }
-}
-
-impl Args for CommandLine {
+/// All that is given by `-o` and by long flags, in the order of the command line.
+impl Args for OptionWords {
     fn augment_args(command: Command) -> Command {
         let mount_options = Arg::new(MOUNT_OPTIONS)
             .short('o')
@@ -189,33 +163,37 @@ impl Args for CommandLine {
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        CommandLine::augment_args(command)
+        OptionWords::augment_args(command)
     }
 }
 
-impl FromArgMatches for CommandLine {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<CommandLine, clap::Error> {
-        let mut given = CommandLine::default();
-        given.update_from_arg_matches(matches)?;
-        Ok(given)
+impl FromArgMatches for OptionWords {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<OptionWords, clap::Error> {
+        let mut words = OptionWords::default();
+        words.update_from_arg_matches(matches)?;
+        Ok(words)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        let mut found: Vec<(usize, Given)> = Vec::new();
-        let mut collect = |id: &str, given: &dyn Fn(String) -> Given| {
-            let values = matches.get_raw(id).into_iter().flatten().map(|value| value.to_string_lossy().into_owned());
-            found.extend(matches.indices_of(id).into_iter().flatten().zip(values.map(given)));
-        };
-        collect(MOUNT_OPTIONS, &Given::MountOptions);
-        for arg in options() {
-            let id = arg.get_id().as_str();
+        let flags = options();
+        let named = flags.iter().map(|arg| (arg.get_id().as_str(), arg.get_long()));
+        let mut given = Vec::new();
+        for (id, name) in named.chain([(MOUNT_OPTIONS, None)]) {
             if matches.value_source(id) == Some(ValueSource::CommandLine) {
-                let name = arg.get_long().unwrap_or(id);
-                collect(id, &|value| Given::Flag { name: name.to_owned(), value });
+                let values = matches.get_raw(id).into_iter().flatten().map(|value| value.to_string_lossy());
+                let values = matches.indices_of(id).into_iter().flatten().zip(values);
+                given.extend(values.map(|(index, value)| (index, name, value)));
             }
         }
-        found.sort_by_key(|(index, _)| *index);
-        self.0.extend(found.into_iter().map(|(_, given)| given));
+        given.sort_by_key(|(index, ..)| *index);
+        for (_, name, value) in given {
+            if let Some(name) = name {
+                self.push(name, Some(value.to_string()), format!("--{name} {value}"));
+            } else {
+                let refused = |cause: CliError| clap::Error::raw(ErrorKind::ValueValidation, cause.message);
+                self.push_mount_options(&value, Caller::Person).map_err(refused)?;
+            }
+        }
         Ok(())
     }
 }
@@ -373,7 +351,7 @@ const OCTAL: &[(&str, char)] = &[("040", ' '), ("011", '\t'), ("012", '\n'), ("0
 impl OptionWords {
     /// Adds the options in the text of a `-o`.
     pub fn push_mount_options(&mut self, text: &str, caller: Caller) -> Result<(), CliError> {
-        let usage = |given: &str, reason: &str| CliError::new(Exit::Usage, format!("-o {given}: {reason}"));
+        let usage = |given: &str, reason: &str| CliError::usage(format!("-o {given}: {reason}"));
         for given in split(text).map_err(|reason| usage(text, reason))?.iter().filter(|given| !given.is_empty()) {
             let (name, value) = match given.split_once('=') {
                 Some((name, value)) => (name, Some(value.to_owned())),

@@ -4,17 +4,14 @@ mod output;
 
 use super::args;
 use super::log::{LogTarget, start_logging};
-use super::mount::configure;
 use super::mounts::{Running, mounted_at};
 use super::progress::{Activity, Progress};
 use super::render::Clock;
-use super::scratch::Scratch;
+use super::visit::visit;
 use super::{CliError, Exit, config};
 use crate::control::api::Request;
 use crate::fs;
-use crate::mount::{MountError, report_failures};
-use crate::source::http::{Client, HttpConfig};
-use crate::sync::Stage;
+use crate::mount::MountError;
 use crate::sync::audit::{self, Audit, AuditEvent, Depth, ListedSource, listed};
 use clap::ValueEnum;
 use clap_complete::engine::ArgValueCompleter;
@@ -79,7 +76,7 @@ pub fn run(args: AuditArgs, verbosity: u8) -> Result<Exit, CliError> {
 /// Audits a mount in the process that serves it: that has the catalog, the credentials and the cache.
 fn of_mount(args: &AuditArgs, progress: &Progress, clock: &Clock) -> Result<Exit, CliError> {
     if !args.options.is_empty() {
-        return Err(CliError::new(Exit::Usage, "-o is for a Source that is not mounted; a mount has its own options"));
+        return Err(CliError::usage("-o is for a Source that is not mounted; a mount has its own options"));
     }
     let running = Running::at(Path::new(&args.tree))?;
     let request = match args.manifest {
@@ -89,50 +86,31 @@ fn of_mount(args: &AuditArgs, progress: &Progress, clock: &Clock) -> Result<Exit
     running.ask_lines(&request, async |events| show(args, progress, (true, clock), events).await)
 }
 
-/// Audits a Source that is not mounted, by a tree made for this.
+/// Audits a Source that is not mounted, by the tree that a mount would show.
 fn of_source(args: &AuditArgs, progress: &Progress, clock: &Clock) -> Result<Exit, CliError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let scratch = Scratch::of("audit")?;
-    let shown = runtime.block_on(async {
-        let audit = source_tree(args, progress, scratch.path()).await?;
+    if args.content {
+        return Err(CliError::usage(
+            "--content checks the cache of a mount: name the folder where the Source is mounted",
+        ));
+    }
+    let (source, options) = config::source(&args.tree, &args.options)?;
+    visit("audit", (&source, options), progress, async |config, client, scratch| {
+        let listed = listed(&config.sync, &client, &scratch, Arc::new(progress.stages())).await;
+        let ListedSource { catalog, packages, .. } = listed.map_err(MountError::FirstBaseline)?;
+        let audit = Audit {
+            config: None,
+            client,
+            catalog,
+            content: None,
+            packages: Some(packages),
+            versions: Arc::new(move |snapshot, ino| fs::fetch_spec(snapshot, ino, &config.fs)),
+            scratch,
+        };
         let depth = Depth { content: false, fetch: args.fetch };
         let listing = args.manifest.is_some();
         let (sender, events) = mpsc::channel(EVENTS);
         tokio::spawn(async move { if listing { audit.list(sender).await } else { audit.run(depth, sender).await } });
         show(args, progress, (false, clock), events).await
-    });
-    // What is still under way when standard output is closed is not waited for.
-    runtime.shutdown_background();
-    shown
-}
-
-/// The tree that a mount of the Source would show, made in `scratch`.
-async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> Result<Audit, CliError> {
-    if args.content {
-        return Err(CliError::new(
-            Exit::Usage,
-            "--content checks the cache of a mount: name the folder where the Source is mounted",
-        ));
-    }
-    let (source, options) = config::source(&args.tree, &args.options)?;
-    // Neither a mount point nor the cache is used.
-    let config = configure(&options, &source, scratch)?;
-    let http = HttpConfig { waits_for_hosts: false, ..config.http };
-    let client = Client::new(http).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
-    let stages: Arc<dyn Fn(Stage) + Send + Sync> = Arc::new(progress.stages());
-    let ListedSource { catalog, packages, .. } = tokio::select! {
-        listed = listed(&config.sync, &client, scratch, stages.clone()) => listed.map_err(MountError::FirstBaseline)?,
-        never = report_failures(&client, &*stages) => match never {},
-    };
-    let view = config.fs;
-    Ok(Audit {
-        config: None,
-        client,
-        catalog,
-        content: None,
-        packages: Some(packages),
-        versions: Arc::new(move |snapshot, ino| fs::fetch_spec(snapshot, ino, &view)),
-        scratch: scratch.to_owned(),
     })
 }
 

@@ -24,8 +24,8 @@ pub fn run(args: DemoArgs, verbosity: u8) -> Result<Exit, CliError> {
     let scratch = tempfile::Builder::new().prefix("resyncfs-demo-").tempdir()?;
     let directory = args.directory.unwrap_or_else(|| scratch.path().join("mnt"));
     let shown = directory.display().to_string();
-    std::fs::create_dir_all(&directory)
-        .map_err(|cause| CliError::new(Exit::MountPoint, format!("{shown}: the folder cannot be made: {cause}")))?;
+    let unmade = |cause| CliError::at(Exit::MountPoint, &directory, format!("the folder cannot be made: {cause}"));
+    std::fs::create_dir_all(&directory).map_err(unmade)?;
     let address = source::start()?;
 
     let source = format!("http://{address}/");

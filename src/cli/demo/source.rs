@@ -5,7 +5,6 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::io;
@@ -54,10 +53,12 @@ fn answer(published: &Published, method: &Method, path: &str, request: &HeaderMa
         "/resourcelist.xml" => Some(resource_list(&base, &collection)),
         _ => None,
     };
-    let (media_type, links, bytes) = match document {
-        Some(text) => ("application/xml", None, text.into_bytes()),
-        None => match collection.into_iter().chain(survey(&base)).find(|resource| resource.path == path[1..]) {
-            Some(resource) => (resource.media_type, resource.links, resource.bytes),
+    let survey =
+        SURVEY.iter().map(|(path, kind, text)| DemoResource::first(path, kind, &text.replace("{base}", &base)));
+    let (media_type, bytes) = match document {
+        Some(text) => ("application/xml", text.into_bytes()),
+        None => match collection.into_iter().chain(survey).find(|resource| resource.path == path[1..]) {
+            Some(resource) => (resource.media_type, resource.bytes),
             None => return (StatusCode::NOT_FOUND, "not found\n").into_response(),
         },
     };
@@ -65,9 +66,7 @@ fn answer(published: &Published, method: &Method, path: &str, request: &HeaderMa
     if request.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes()) {
         return (StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response();
     }
-    let mut response = ([(header::CONTENT_TYPE, media_type.to_owned()), (header::ETAG, etag)], bytes).into_response();
-    response.headers_mut().extend(links.and_then(|links| Some((header::LINK, links.parse().ok()?))));
-    response
+    ([(header::CONTENT_TYPE, media_type.to_owned()), (header::ETAG, etag)], bytes).into_response()
 }
 
 const URLSET: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" \
@@ -115,8 +114,6 @@ struct DemoResource {
     media_type: &'static str,
     /// When it changed last.
     lastmod: Timestamp,
-    /// The `Link` field of a landing page.
-    links: Option<String>,
     /// Its bytes.
     bytes: Vec<u8>,
 }
@@ -128,19 +125,14 @@ impl DemoResource {
             path: path.to_owned(),
             media_type,
             lastmod: Timestamp { seconds: FIRST_EDITION, nanos: 0 },
-            links: None,
             bytes: text.as_bytes().to_vec(),
         }
     }
 
     /// The published digest, hexadecimal.
     fn sha256(&self) -> String {
-        hex(&Sha256::digest(&self.bytes))
+        Sha256::digest(&self.bytes).iter().map(|byte| format!("{byte:02x}")).collect()
     }
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 const LETTERS: [(&str, &str); 3] = [
@@ -150,8 +142,6 @@ const LETTERS: [(&str, &str); 3] = [
 ];
 const NOTICE: &str = include_str!("papers/README");
 const REGISTER: &str = include_str!("papers/register.xml");
-const LOG: &str = include_str!("papers/boat.txt");
-const SURVEY: &str = "Soundings of the harbour mouth, May 1851";
 
 /// The time of the first edition.
 const FIRST_EDITION: i64 = 1_700_000_000;
@@ -167,7 +157,6 @@ fn resources(published: &[Timestamp]) -> Vec<DemoResource> {
         path: format!("letters/new-{}.txt", number + 1),
         media_type: "text/plain",
         lastmod: *when,
-        links: None,
         bytes:
             format!("Sir,\n\nthis is letter {} since you mounted the office.\n\n\tH. Maas\n", number + 1).into_bytes(),
     }));
@@ -175,46 +164,13 @@ fn resources(published: &[Timestamp]) -> Vec<DemoResource> {
 }
 
 /// A data set as repositories publish it: a landing page whose links lead to two files, which have numbers for addresses, and to a
-/// description (Croissant) with their paths, sizes and digests.
-fn survey(base: &str) -> [DemoResource; 4] {
-    let files = [
-        ("soundings/1851-05.csv", DemoResource::first("files/1", "text/csv", &soundings())),
-        ("log of the boat.txt", DemoResource::first("files/2", "text/plain", LOG)),
-    ];
-    let described = files.each_ref().map(|(path, file)| {
-        json!({
-            "@type": "cr:FileObject", "@id": path, "name": path, "contentUrl": format!("{base}/{}", file.path),
-            "encodingFormat": file.media_type, "contentSize": format!("{} B", file.bytes.len()),
-            "md5": hex(&md5::Md5::digest(&file.bytes)),
-        })
-    });
-    let description = json!({
-        "@context": {"@vocab": "https://schema.org/", "sc": "https://schema.org/", "cr": "http://mlcommons.org/croissant/"},
-        "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.0", "name": SURVEY, "distribution": described,
-    });
-    let page =
-        format!("<!doctype html>\n<html><head><title>{SURVEY}</title></head><body><h1>{SURVEY}</h1></body></html>\n");
-    let links = format!(
-        "<{base}/files/1>; rel=\"item\"; type=\"text/csv\", <{base}/files/2>; rel=\"item\"; type=\"text/plain\", \
-         <{base}/records/1/croissant.json>; rel=\"describedby\"; type=\"application/ld+json\", \
-         <https://doi.org/10.5555/harbour.1851>; rel=\"cite-as\", \
-         <https://creativecommons.org/publicdomain/zero/1.0/>; rel=\"license\""
-    );
-    let [(_, table), (_, log)] = files;
-    [
-        DemoResource { links: Some(links), ..DemoResource::first("records/1", "text/html", &page) },
-        DemoResource::first("records/1/croissant.json", "application/ld+json", &format!("{description:#}\n")),
-        table,
-        log,
-    ]
-}
-
-/// Made-up depths of the harbour mouth, the same each time.
-fn soundings() -> String {
-    let row = |(number, depth): (usize, &u32)| format!("{},{depth}\n", (number + 1) * 10);
-    let rows: String = [14, 17, 21, 26, 28, 27, 22, 16].iter().enumerate().map(row).collect();
-    format!("fathoms from the mole,feet\n{rows}")
-}
+/// description (Croissant) with their paths, sizes and digests. `{base}` stands for the address of the Source.
+const SURVEY: [(&str, &str, &str); 4] = [
+    ("records/1", "text/html", include_str!("papers/survey.html")),
+    ("records/1/croissant.json", "application/ld+json", include_str!("papers/croissant.json")),
+    ("files/1", "text/csv", include_str!("papers/soundings.csv")),
+    ("files/2", "text/plain", include_str!("papers/boat.txt")),
+];
 
 /// A month of made-up weather, the same each time.
 fn weather(month: u32) -> String {

@@ -54,14 +54,14 @@ pub fn findings(options: &Options) -> Vec<Diagnosis> {
 
 fn device() -> Diagnosis {
     const DEVICE: &str = "/dev/fuse";
-    let load = format!("load the module with: modprobe fuse; {CONTAINER}");
-    match fs::File::options().read(true).write(true).open(DEVICE) {
-        Ok(_) => Diagnosis::ok(DEVICE, "can be opened"),
-        Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
-            Diagnosis::fail(DEVICE, chain(&cause), format!("as root: chmod 666 {DEVICE}; {CONTAINER}"))
-        }
-        Err(cause) => Diagnosis::fail(DEVICE, chain(&cause), load),
-    }
+    let Err(cause) = fs::File::options().read(true).write(true).open(DEVICE) else {
+        return Diagnosis::ok(DEVICE, "can be opened");
+    };
+    let remedy = match cause.kind() {
+        io::ErrorKind::PermissionDenied => "as root: chmod 666 /dev/fuse",
+        _ => "load the module with: modprobe fuse",
+    };
+    Diagnosis::fail(DEVICE, chain(&cause), format!("{remedy}; {CONTAINER}"))
 }
 
 /// Root mounts without a program.

@@ -6,10 +6,11 @@ mod network;
 use super::args::{self, Options};
 use super::mounts;
 use super::render::printable_value;
-use super::{CliError, Exit, block_on, config, print, print_json};
+use super::{CliError, Exit, block_on, config, print_value};
 use crate::platform::userinfo::without_userinfo;
 use clap_complete::engine::ArgValueCompleter;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 use std::fmt;
 
 /// Check this machine, and the way to a Source: a line for each thing that a mount needs
@@ -35,13 +36,7 @@ pub fn run(args: DoctorArgs) -> Result<Exit, CliError> {
     };
     let findings = examine(&options, source.as_deref())?;
     let severity = findings.iter().map(|finding| finding.severity).max();
-    match args.json {
-        true => print_json(&json!({
-            "result": severity.map(|severity| severity.to_string().to_lowercase()),
-            "checks": findings.iter().map(Diagnosis::json).collect::<Vec<_>>(),
-        }))?,
-        false => print(&text(&findings))?,
-    }
+    print_value(args.json, &json!({ "result": severity, "checks": findings }), || text(&findings))?;
     Ok(if severity == Some(Severity::Fail) { Exit::Unfit } else { Exit::Success })
 }
 
@@ -58,7 +53,8 @@ pub fn text(findings: &[Diagnosis]) -> String {
 }
 
 /// The severity of a finding, the worst last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Nothing is to be done.
     Ok,
@@ -68,52 +64,39 @@ pub enum Severity {
     Fail,
 }
 
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Severity::Ok => "ok",
-            Severity::Warn => "warn",
-            Severity::Fail => "FAIL",
-        })
-    }
-}
-
 /// The result of one check.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
     check: &'static str,
+    #[serde(rename = "result")]
     severity: Severity,
     found: String,
-    /// A command or a change that helps; empty where nothing is to be done, or where `found` says it.
-    advice: String,
+    /// A command or a change that helps; none where nothing is to be done, or where `found` says it.
+    advice: Option<String>,
 }
 
 impl Diagnosis {
     fn ok(check: &'static str, found: impl Into<String>) -> Diagnosis {
-        Diagnosis { check, severity: Severity::Ok, found: found.into(), advice: String::new() }
+        let found = without_userinfo(&found.into()).into_owned();
+        Diagnosis { check, severity: Severity::Ok, found, advice: None }
     }
 
     fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Diagnosis {
-        Diagnosis { severity: Severity::Warn, advice: advice.into(), ..Diagnosis::ok(check, found) }
+        let advice = Some(advice.into()).filter(|advice| !advice.is_empty());
+        Diagnosis { severity: Severity::Warn, advice, ..Diagnosis::ok(check, found) }
     }
 
     fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Diagnosis {
         Diagnosis { severity: Severity::Fail, ..Diagnosis::warn(check, found, advice) }
-    }
-
-    fn json(&self) -> Value {
-        let advice = Some(&self.advice).filter(|advice| !advice.is_empty());
-        let result = self.severity.to_string().to_lowercase();
-        json!({ "check": self.check, "result": result, "found": without_userinfo(&self.found), "advice": advice })
     }
 }
 
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Diagnosis { check, severity, found, advice } = self;
-        let found = printable_value(&without_userinfo(found));
-        write!(f, "{:<5} {check}: {found}", severity.to_string())?;
-        if advice.is_empty() { Ok(()) } else { write!(f, "; {advice}") }
+        let severity = ["ok", "warn", "FAIL"][*severity as usize];
+        write!(f, "{severity:<5} {check}: {}", printable_value(found))?;
+        advice.iter().try_for_each(|advice| write!(f, "; {advice}"))
     }
 }
 
@@ -131,7 +114,7 @@ mod tests {
 
         let expected = "ok    clock: 2026-01-02\nwarn  open files: 256 at most; raise the limit\nFAIL  proxies: http://…@h:81 is not\u{fffd}one\n";
         assert_eq!(text(&found), expected);
-        assert!(!found[2].json().to_string().contains("secret"));
+        assert!(!json!(found[2]).to_string().contains("secret"));
         assert_eq!(found.iter().map(|it| it.severity).max(), Some(Severity::Fail));
     }
 }

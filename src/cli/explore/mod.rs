@@ -7,24 +7,21 @@ mod survey;
 
 use super::args::{self, Options};
 use super::log::{LogTarget, start_logging};
-use super::mount::configure;
 use super::mounts;
 use super::progress::{Activity, Progress};
-use super::render::{columns, printable, wrapped};
-use super::scratch::Scratch;
-use super::{CliError, Exit, config, print};
+use super::render::{printable, wrapped_here};
+use super::visit::visit;
+use super::{CliError, Exit, config, print_value};
 use crate::catalog::Catalog;
 use crate::content::store::free_space;
 use crate::document::Capability;
-use crate::mount::{MountConfig, MountError, report_failures};
+use crate::mount::MountError;
 use crate::platform::free_space::SpaceGuard;
-use crate::platform::text::printable_json;
 use crate::source::crawl::{EVERYTHING, crawl};
 use crate::source::discovery::discover;
 use crate::source::documents::DocumentCache;
-use crate::source::http::{Client, HttpConfig};
-use crate::source::zip::Listed;
-use crate::source::zip::{PackageConfig, Packages};
+use crate::source::http::Client;
+use crate::source::zip::{Listed, PackageConfig, Packages};
 use crate::source::{DocumentLocation, Missing, Set, SourceError};
 use crate::sync::fetch::dumps::{ReadDump, listed_packages, read_dump, request_readings};
 use crate::sync::fetch::gap::Walked;
@@ -36,18 +33,13 @@ use pages::Pages;
 use report::Report;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use survey::Survey;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Bytes of packages that are downloaded whole, where their server does not support ranges.
 const WHOLE_PACKAGES: u64 = 256 << 20;
 
 /// Packages next to lists that are read: they show what the others are like.
 const SAMPLE_PACKAGES: usize = 100;
-
-/// Time for running tasks to end.
-const ENDING: Duration = Duration::from_secs(2);
 
 /// Show what a Source offers before you mount it: files, sizes, types, speed, faults
 #[derive(Debug, clap::Args)]
@@ -68,50 +60,23 @@ pub struct ExploreArgs {
 pub fn run(args: ExploreArgs, verbosity: u8) -> Result<Exit, CliError> {
     let (source, options) = config::source(&args.source, &args.options)?;
     let report = survey(&source, options, verbosity)?;
-    let text = match (args.json, columns()) {
-        (true, _) => format!("{}\n", printable_json(&report.json())),
-        (false, Some(columns)) => wrapped(&printable(&report.text()), columns, false),
-        (false, None) => printable(&report.text()),
-    };
-    print(&text)?;
+    print_value(args.json, &report.json(), || wrapped_here(&printable(&report.text()), false))?;
     report.usable().map(|()| Exit::Success)
 }
 
 /// Explores `source`, with the options of a mount.
-pub fn survey(source: &str, mut options: Options, verbosity: u8) -> Result<Report, CliError> {
+pub fn survey(source: &str, options: Options, verbosity: u8) -> Result<Report, CliError> {
     if verbosity > 0 {
         start_logging(verbosity, LogTarget::StandardError);
     }
-    // Neither a mount point nor the cache is used.
-    let unused = std::env::temp_dir();
-    options.cache.folder = Some(unused.clone());
-    let MountConfig { http, sync, .. } = configure(&options, source, &unused)?;
     let progress = Progress::start(verbosity > 0);
-    let client = Client::new(HttpConfig { waits_for_hosts: false, ..http })
-        .map_err(|cause| CliError::of(Exit::Usage, &cause))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    // Before the first file is written, so that the signal leaves none behind.
-    let mut terminate = runtime.block_on(async { signal(SignalKind::terminate()) })?;
-    let scratch = Scratch::of("explore")?;
-    let folder = scratch.path().to_owned();
-    let asked = client.clone();
-    let report = runtime.block_on(async {
+    visit("explore", (source, options), &progress, async |config, client, folder| {
         // Today's Source is shown.
-        let sync = SyncConfig { as_of: None, ..sync };
+        let sync = SyncConfig { as_of: None, ..config.sync };
+        // Parsing blocks this task, and neither the signals nor the reports of hosts that do not answer.
         let exploring = tokio::spawn(explore(client, sync, folder, progress.clone()));
-        let stages = progress.stages();
-        tokio::select! {
-            explored = exploring => explored.map_err(|cause| CliError::of(Exit::Failure, &cause))?,
-            never = report_failures(&asked, &stages) => match never {},
-            _ = tokio::signal::ctrl_c() => Err(CliError::new(Exit::Interrupted, "interrupted")),
-            _ = terminate.recv() => Err(CliError::new(Exit::Interrupted, "interrupted")),
-        }
-    });
-    // Tasks that a signal interrupts must end before their folder is removed.
-    runtime.shutdown_timeout(ENDING);
-    drop(scratch);
-    progress.finish();
-    report.map_err(|cause| cause.assuming(source))
+        exploring.await.map_err(|cause| CliError::of(Exit::Failure, &cause))?
+    })
 }
 
 async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: Progress) -> Result<Report, CliError> {

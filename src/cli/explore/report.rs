@@ -97,16 +97,11 @@ impl Report {
 
     /// The Source and the number of its files, in a line.
     pub fn summary(&self) -> String {
-        let files = match &self.source.page {
-            Some(_) => self.pages.items.len() as u64,
-            None => self.survey.resources,
+        let (files, sum) = match &self.source.page {
+            Some(_) => (self.pages.items.len() as u64, String::new()),
+            None => (self.survey.resources, format!(" ({})", self.sum())),
         };
-        let bytes = match self.survey.with_length {
-            0 => String::new(),
-            all if all == self.survey.resources => format!(", {} in all", size(self.survey.bytes)),
-            _ => format!(", {} and files of unknown size", size(self.survey.bytes)),
-        };
-        format!("{} has {}{bytes}.", self.entry, count(files, "file"))
+        format!("{} has {}{sum}.", self.entry, count(files, "file"))
     }
 
     /// The pages of the sample that link to files, where `items=follow` is not given.
@@ -166,11 +161,7 @@ impl Report {
             (0, packages) if packages > 0 => format!("in {}", count(packages, "package")),
             (lists, _) => format!("in {} ({})", count(lists, "list"), size(survey.document_bytes)),
         };
-        let sum = match survey.with_length {
-            0 => "the total size is unknown".to_owned(),
-            all if all == survey.resources => format!("{} in all", size(survey.bytes)),
-            _ => format!("{}; the other sizes are unknown", size(survey.bytes)),
-        };
+        let sum = self.sum();
         let algorithms: Vec<_> =
             survey.hash_algorithms.iter().map(|(name, number)| format!("{name} {}", thousands(*number))).collect();
         let algorithms = if algorithms.is_empty() { "none".to_owned() } else { algorithms.join(", ") };
@@ -249,6 +240,16 @@ impl Report {
             for (location, example) in &broken.examples {
                 screen.more(format!("{location}{}", place_and_value(example)));
             }
+        }
+    }
+
+    /// The published sizes.
+    fn sum(&self) -> String {
+        let Survey { with_length, resources, bytes, .. } = &self.survey;
+        match with_length {
+            0 => "the total size is unknown".to_owned(),
+            all if all == resources => format!("{} in all", size(*bytes)),
+            _ => format!("{}; the other sizes are unknown", size(*bytes)),
         }
     }
 

@@ -43,11 +43,12 @@ pub fn line(answers: Result<Answers<Status>, CliError>, clock: &Clock) -> (Exit,
     let text = if text.is_empty() { NONE.to_owned() } else { text.join("; ") };
     // What follows a bar is read as figures.
     let text = text.replace('|', "/");
-    match level {
-        Level::Ok => (Exit::Success, format!("RESYNCFS OK - {text}{figures}\n")),
-        Level::Warning => (Exit::Failure, format!("RESYNCFS WARNING - {text}{figures}\n")),
-        Level::Critical => (Exit::Usage, format!("RESYNCFS CRITICAL - {text}{figures}\n")),
-    }
+    let (exit, word) = match level {
+        Level::Ok => (Exit::Success, "OK"),
+        Level::Warning => (Exit::Failure, "WARNING"),
+        Level::Critical => (Exit::Usage, "CRITICAL"),
+    };
+    (exit, format!("RESYNCFS {word} - {text}{figures}\n"))
 }
 
 /// The state of one mount, and why.

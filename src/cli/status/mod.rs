@@ -7,7 +7,7 @@ mod screen;
 mod watch;
 
 use super::mounts::{self, PATIENCE, Running, known_at};
-use super::render::{Clock, columns, printable, wrapped};
+use super::render::{Clock, printable, wrapped_here};
 use super::{CliError, Exit, block_on, print};
 use crate::mount::registry::Mount;
 use crate::platform::text::printable_json;
@@ -65,8 +65,7 @@ pub fn run(args: StatusArgs) -> Result<Exit, CliError> {
         let clock = Clock::now();
         let answers = block_on(ask(directory))?;
         answers.report_none();
-        let text = answers.text(|status| screen::screen(status, &clock, None));
-        columns().map_or_else(|| text.clone(), |columns| wrapped(&text, columns, false))
+        wrapped_here(&answers.text(|status| screen::screen(status, &clock, None)), false)
     };
     print(&text)?;
     Ok(Exit::Success)

@@ -2,7 +2,7 @@
 
 use super::screen::{Earlier, screen};
 use super::{Answers, ask};
-use crate::cli::render::{Clock, columns, wrapped};
+use crate::cli::render::{Clock, wrapped_here};
 use crate::cli::{CliError, Exit};
 use crate::mount::status::Status;
 use rustix::process::{getpid, kill_process};
@@ -116,8 +116,7 @@ impl Terminal {
     fn draw(&self, text: &str) -> io::Result<()> {
         let mut output = io::stdout().lock();
         if self.is_screen {
-            let text = columns().map_or_else(|| text.to_owned(), |columns| wrapped(text, columns, true));
-            output.write_all(fitted(&text, rows()).as_bytes())?;
+            output.write_all(fitted(&wrapped_here(text, true), rows()).as_bytes())?;
         } else {
             writeln!(output, "{text}")?;
         }

@@ -25,16 +25,8 @@ use tokio::sync::watch;
 
 /// Reports the status of a running mount.
 pub(super) struct Reporter {
-    /// The Source, without credentials.
-    pub source: String,
-    /// The mount point.
-    pub directory: String,
-    /// The cache folder.
-    pub cache_folder: String,
-    /// The file of the log.
-    pub log: Option<String>,
-    /// When the process began.
-    pub begun: Timestamp,
+    /// What stays the same while the process runs. `mounted` is when it began.
+    pub fixed: Status,
     /// The last stage of the first tree.
     pub stage: Mutex<Stage>,
     /// When the mount was there.
@@ -49,10 +41,6 @@ pub(super) struct Reporter {
     pub client: Client,
     /// The programs that read.
     pub programs: Arc<Programs>,
-    /// Programs for which nothing is downloaded.
-    pub denied: Vec<String>,
-    /// The address of the metrics.
-    pub metrics: Option<String>,
     /// The subscriptions at hubs.
     pub subscriber: OnceLock<Subscriber>,
     /// The counters of each minute, the oldest first.
@@ -142,13 +130,7 @@ impl Reporter {
         });
         let (content, sync) = (self.content.metrics(), self.sync.borrow().clone());
         Status {
-            source: self.source.clone(),
-            directory: self.directory.clone(),
-            process: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            cache_folder: self.cache_folder.clone(),
-            log: self.log.clone(),
-            mounted: self.mounted.get().copied().unwrap_or(self.begun),
+            mounted: self.mounted.get().copied().unwrap_or(self.fixed.mounted),
             starting: self.is_starting().then(|| self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone()),
             minutes: self.minutes(),
             downloads: self.downloads(),
@@ -167,9 +149,8 @@ impl Reporter {
             cache: content,
             shared_cache: self.content.shared_cache(),
             programs: self.programs.snapshot(),
-            denied: self.denied.clone(),
-            metrics: self.metrics.clone(),
             sync,
+            ..self.fixed.clone()
         }
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 /// A mount as it is now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The Source, without credentials.
     pub source: String,

@@ -58,42 +58,6 @@ async fn a_closed_list_leads_on_by_its_index() {
     assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 }
 
-#[tokio::test]
-async fn an_announced_change_list_alone_is_fetched() {
-    let server = source().await;
-    let mut destination = Destination::of(&server, "/caps.xml");
-    destination.commit().await;
-    server.asked();
-    let new = [change(&server, "/e", &format!("change=\"created\" {}", datetime(1)))];
-    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &new));
-
-    let announcement = command::Announcement::Document { document: server.uri(CHANGES), index: None };
-    let checked = destination.synchronizer.check(&announcement, false).await.unwrap();
-
-    assert!(matches!(checked.outcome, RefreshResult::Committed(_)));
-    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
-    let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.path).collect();
-    assert_eq!(asked, [CHANGES]);
-}
-
-#[tokio::test]
-async fn announced_resources_without_change_list_are_asked() {
-    let server = source().await;
-    let offers = [offer("resourcelist", server.uri(LIST).as_str())];
-    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
-    server.put("/a", Answer::html("still here"));
-    server.put("/e", Answer::html("new"));
-    let mut destination = Destination::of(&server, "/caps.xml");
-    destination.commit().await;
-
-    let said = [("/a", Change::Deleted), ("/b", Change::Deleted), ("/e", Change::Created), ("/f", Change::Created)];
-    let resources = said.map(|(path, change)| (server.uri(path), change.into())).into();
-    destination.synchronizer.check(&command::Announcement::Resources(resources), false).await.unwrap();
-
-    assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"], "/b answers 404, /f too");
-    assert_eq!(destination.files()["/e"].1, Some(3));
-}
-
 /// A Source that announces resources and publishes no Change List.
 #[tokio::test]
 async fn a_list_that_changes_settles_what_was_announced_before() {

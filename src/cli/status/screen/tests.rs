@@ -67,7 +67,6 @@ fn status() -> Status {
         cache_folder: "/var/cache/resyncfs".into(),
         log: Some("/var/log/repo.log".into()),
         mounted: at("03:00:00"),
-        starting: None,
         revision: Some(RevisionStatus {
             number: 7,
             committed: at("03:50:00"),
@@ -80,9 +79,6 @@ fn status() -> Status {
         unannounced: 2,
         sync: sync(),
         notifications: Some(notifications()),
-        shared_cache: None,
-        max_download: None,
-        cache_failure: None,
         cache: Metrics {
             objects: 3,
             bytes: 2_500_000,
@@ -98,7 +94,6 @@ fn status() -> Status {
             sizes: 1,
             ..Metrics::default()
         },
-        minutes: Vec::new(),
         downloads: vec![DownloadStatus {
             uri: "https://repo.example.org/film".into(),
             bytes: 6_000_000,
@@ -132,6 +127,7 @@ fn status() -> Status {
         programs: vec![ProgramReads { program: "grep".into(), reads: 4, bytes: 2_000_000, denied: 1 }],
         denied: vec!["tumblerd".into()],
         metrics: Some("127.0.0.1:9464".into()),
+        ..Status::default()
     }
 }
 

@@ -21,7 +21,7 @@ mod sizes;
 mod streams;
 mod unread;
 
-use super::super::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
+use super::super::{ContentConfig, Fixity, Mirrors, Unannounced};
 use super::*;
 use crate::content::fixity::{BLOCK, Verifier, WHOLE_LIMIT};
 use crate::document::Uri;
@@ -121,17 +121,10 @@ fn config(folder: &TempDir, source: &Uri) -> ContentConfig {
     ContentConfig {
         folder: folder.path().join("cache"),
         observed_folder: folder.path().join("metadata"),
-        counted_folder: None,
         source: source.to_string(),
-        quota: None,
-        reserve: 0,
-        fixity: Fixity::Stream,
-        mirrors: Mirrors::Auto,
-        revalidate: Revalidate::default(),
-        unannounced: Unannounced::default(),
-        shared_cache: None,
         stall: PLENTY,
         size_deadline: PLENTY,
+        ..ContentConfig::default()
     }
 }
 
@@ -246,19 +239,6 @@ async fn equal_bytes_of_another_inode_are_found_under_their_digest() {
     assert_eq!(mounted.read_all(&second).await.unwrap(), body);
     assert_eq!(server.received().len(), 1);
     assert!(is_mismatch(&mounted.read_all(&too_long).await), "the length counts as the digest does");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_object_is_fetched_again() {
-    let body = bytes(5_000, 3);
-    let server = Server::of(&body, None);
-    let mounted = Mounted::plain(&server);
-    let spec = vouched(&server, &body);
-    mounted.read_all(&spec).await.unwrap();
-    flip_bits(&mounted.config.folder.join("objects"));
-
-    assert_eq!(mounted.read_all(&spec).await.unwrap(), body);
-    assert_eq!(server.received().len(), 2);
 }
 
 /// Damages the first byte of every file below `folder`.

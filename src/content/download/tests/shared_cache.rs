@@ -181,28 +181,6 @@ fn web(
     (store, mounted)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_web_server_is_only_read() {
-    let body = bytes(10_000, 5);
-    let source = Server::of(&body, None);
-    let spec = vouched(&source, &body);
-    let hex = spec.hashes[0].to_string().replace("sha-256:", "");
-    let (path, had) = (format!("/shared/objects/sha-256/{hex}"), body.clone());
-    let (store, machine) = web(&source, move |asked| match asked.path == path {
-        true => server::Reply::full(&had),
-        false => server::Reply::status(404),
-    });
-    let other = bytes(10_000, 6);
-    let missing = FetchSpec { ino: Ino(3), hashes: vec![digest(Algorithm::Sha256, &other)], ..spec.clone() };
-
-    assert_eq!(machine.read_all(&spec).await.unwrap(), body);
-    assert!(machine.read_all(&missing).await.is_err());
-
-    assert_eq!((store.received().len(), store.count("GET")), (2, 2));
-    let did = status(&machine);
-    assert_eq!((did.hits, did.misses, did.uploads, did.dropped, did.failures), (1, 1, 0, 0, 0), "{did:?}");
-}
-
 /// Promise: a shared cache that is down, slow, forbidden, broken or silent is as none, within 2 s and once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_fails_is_left_alone() {

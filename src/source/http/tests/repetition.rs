@@ -310,22 +310,6 @@ async fn a_silent_host_counts_as_dead_although_each_caller_gave_up() {
     assert!(matches!(error, HttpError::CircuitOpen { .. }), "{error:?}");
 }
 
-/// Promise: one resource of which a host breaks its connections keeps no other from being read.
-#[tokio::test]
-async fn neighbours_of_what_breaks_connections_are_served() {
-    let server = Server::start(|request| match request.path.starts_with("/bad") {
-        true => vec![Act::Close],
-        false => ok(b"good"),
-    });
-    let client = client(config(&server));
-    for number in 0..8 {
-        let request = Request { repeats: number == 0, ..Request::get(server.uri(&format!("/bad/{number}")), PLENTY) };
-        assert!(client.send(request).await.is_err());
-    }
-    assert_eq!(get(&client, server.uri("/good")).await.unwrap().1.unwrap(), b"good");
-    assert!(get(&client, server.uri("/good")).await.is_ok());
-}
-
 #[tokio::test]
 async fn a_body_holds_its_place_until_it_is_dropped_or_read() {
     let server = Server::start(|_| ok(b"body"));
