@@ -15,14 +15,8 @@ use tokio::sync::oneshot;
 /// The time in which a connection whose answer is here comes back to its pool. That takes tasks of the pool, but no answer of the host.
 const BACK: Duration = Duration::from_millis(1);
 
-/// Time in which a connection comes back after a range, which is long enough for that to cost nothing.
-const RANGE_BACK: Duration = Duration::from_millis(10);
-
-/// The time in which the connection of a cancelled request is in its pool, or seen to be closed by the host.
-const CANCELLED: Duration = Duration::from_millis(100);
-
-/// A closed connection counts as open for so long at most.
-const MOST_CLOSING: Duration = Duration::from_millis(200);
+/// The time in which the connection of a request that ended early is in its pool, or seen to be closed by the host.
+const CLOSING: Duration = Duration::from_millis(100);
 
 /// A host whose limit has held no request for so long, and for a window, is paced no more.
 const QUIET: Duration = Duration::from_secs(2);
@@ -410,7 +404,7 @@ impl RequestPermit {
 
     /// The request is sent now. Until its answer comes a connection is opened or closed for it.
     pub(super) fn sent(&mut self, way: Way) {
-        (self.way, self.closing) = (way, CANCELLED);
+        (self.way, self.closing) = (way, CLOSING);
     }
 
     /// The head of an answer came. No body of it is read.
@@ -443,13 +437,13 @@ impl RequestPermit {
 
     /// A body is read. Where it is dropped before its end the host closes the connection a round trip later.
     pub(super) fn reading(mut self, round_trip: Duration) -> RequestPermit {
-        self.closing = (2 * round_trip + RANGE_BACK).min(MOST_CLOSING);
+        self.closing = (2 * round_trip + BACK).min(CLOSING);
         self
     }
 
     /// The answer is whole. The next request would open another connection before this one is in its pool.
     pub(super) fn finished(mut self) {
-        self.closing = if self.way == Way::Ranges { RANGE_BACK } else { BACK };
+        self.closing = BACK;
     }
 }
 
