@@ -213,14 +213,17 @@ fn parse_misspelt(token: &[u8]) -> Option<Digest> {
         Some(colon) => (Some(Algorithm::named(token.get(..colon)?)?), token.get(colon + 1..)?),
         None => (None, token),
     };
-    let mut bytes = vec![0; value.len() / 2];
-    if !decode_hex(value, &mut bytes) {
-        // A value of hex digits alone is hex: base64 of a digest does not look so by chance.
-        let is_hex = value.iter().all(u8::is_ascii_hexdigit);
-        bytes = decode_base64(value).filter(|_| !is_hex)?;
-    }
+    // A value of hex digits alone is hex: base64 of a digest does not look so by chance.
+    let is_hex = value.iter().all(u8::is_ascii_hexdigit);
+    let bytes = if is_hex { from_hex(value)? } else { decode_base64(value)? };
     let of_length = || Algorithm::ALL.into_iter().find(|algorithm| algorithm.digest_length() == bytes.len());
     Digest::new(algorithm.or_else(of_length)?, &bytes)
+}
+
+/// The bytes of hex digits in pairs.
+pub(crate) fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; digits.len() / 2];
+    decode_hex(digits, &mut bytes).then_some(bytes)
 }
 
 /// Decodes pairs of hex digits; `false` where one of `digits` is not of hex or is left over.

@@ -17,7 +17,7 @@ const RANDOM: usize = 24;
 const MOST_OVER: usize = 256;
 
 /// Subject of a subscription. One set may have several channels, and two sets may share one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Subject {
     /// The Capability List of the set that the channel belongs to, where there is one.
     pub set: Option<Uri>,
@@ -55,12 +55,11 @@ pub(super) struct Registry {
 
 /// An entry of the file.
 #[derive(Serialize, Deserialize)]
-struct KeptSubscriptions {
-    set: Option<String>,
-    topic: String,
-    hub: String,
-    path: String,
-    secret: Option<String>,
+struct KeptSubscription {
+    #[serde(flatten)]
+    subject: Subject,
+    path: Box<str>,
+    secret: Option<Box<str>>,
     /// Seconds since 1970.
     lease_ends: Option<u64>,
 }
@@ -71,44 +70,41 @@ impl Member {
     }
 }
 
-impl KeptSubscriptions {
-    fn of(path: &str, member: &Member) -> KeptSubscriptions {
+impl KeptSubscription {
+    fn of(path: &str, member: &Member) -> KeptSubscription {
         let since_1970 = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
-        KeptSubscriptions {
-            set: member.subject.set.as_ref().map(Uri::to_string),
-            topic: member.subject.topic.to_string(),
-            hub: member.subject.hub.to_string(),
-            path: path.to_owned(),
-            secret: member.secret.as_deref().map(str::to_owned),
-            lease_ends: member.subscription.lease_ends().and_then(since_1970).map(|since| since.as_secs()),
+        let lease_ends = member.subscription.lease_ends().and_then(since_1970).map(|since| since.as_secs());
+        KeptSubscription {
+            subject: member.subject.clone(),
+            path: path.into(),
+            secret: member.secret.clone(),
+            lease_ends,
         }
     }
 
-    fn member(self) -> Option<(Box<str>, Member)> {
-        let set = self.set.map(|set| Uri::parse(&set)).transpose().ok()?;
-        let subject = Subject { set, topic: Uri::parse(&self.topic).ok()?, hub: Uri::parse(&self.hub).ok()? };
+    fn member(self) -> (Box<str>, Member) {
         let lease_ends = self.lease_ends.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(end)));
-        Some((self.path.into(), Member::new(subject, self.secret.map(Into::into), Subscription::kept(lease_ends))))
+        (self.path, Member::new(self.subject, self.secret, Subscription::kept(lease_ends)))
     }
 }
 
 impl Registry {
     /// Registry that `file` keeps; an empty one where the file is missing or cannot be understood: the paths are new then.
     pub fn load(file: &Path) -> Registry {
-        let read = fs::read_to_string(file).and_then(|text| Ok(serde_json::from_str::<Vec<KeptSubscriptions>>(&text)?));
+        let read = fs::read_to_string(file).and_then(|text| Ok(serde_json::from_str::<Vec<KeptSubscription>>(&text)?));
         let kept = read.unwrap_or_else(|cause| {
             if cause.kind() != io::ErrorKind::NotFound {
                 tracing::warn!(file = %file.display(), %cause, "earlier subscriptions cannot be read");
             }
             Vec::new()
         });
-        Registry { members: kept.into_iter().filter_map(KeptSubscriptions::member).collect(), ..Registry::default() }
+        Registry { members: kept.into_iter().map(KeptSubscription::member).collect(), ..Registry::default() }
     }
 
     /// The text that [`Registry::load`] reads; the same for the same state.
     pub fn text(&self) -> String {
-        let mut kept: Vec<KeptSubscriptions> =
-            self.members.iter().map(|(path, member)| KeptSubscriptions::of(path, member)).collect();
+        let mut kept: Vec<KeptSubscription> =
+            self.members.iter().map(|(path, member)| KeptSubscription::of(path, member)).collect();
         kept.sort_by(|a, b| a.path.cmp(&b.path));
         // Strings and numbers alone: writing them cannot fail.
         serde_json::to_string_pretty(&kept).unwrap_or_default()

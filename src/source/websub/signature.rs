@@ -1,5 +1,6 @@
 //! `X-Hub-Signature`: whether the sender of a delivery knows the secret (WebSub, section 7.1).
 
+use crate::document::hash::from_hex;
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 use sha2::{Sha256, Sha384, Sha512};
@@ -8,7 +9,7 @@ use sha2::{Sha256, Sha384, Sha512};
 /// sha512. The comparison takes the same time wherever the two differ.
 pub(super) fn is_genuine(field: Option<&str>, secret: &str, body: &[u8]) -> bool {
     let Some((method, digits)) = field.and_then(|field| field.trim().split_once('=')) else { return false };
-    let Some(claimed) = bytes(digits) else { return false };
+    let Some(claimed) = from_hex(digits.trim().as_bytes()) else { return false };
     match method.to_ascii_lowercase().as_str() {
         "sha1" => agrees::<Hmac<Sha1>>(secret, body, &claimed),
         "sha256" => agrees::<Hmac<Sha256>>(secret, body, &claimed),
@@ -23,16 +24,6 @@ fn agrees<M: Mac + KeyInit>(secret: &str, body: &[u8], claimed: &[u8]) -> bool {
     let Ok(mut mac) = <M as KeyInit>::new_from_slice(secret.as_bytes()) else { return false };
     mac.update(body);
     mac.verify_slice(claimed).is_ok()
-}
-
-/// The bytes that hexadecimal digits of either case stand for.
-fn bytes(digits: &str) -> Option<Vec<u8>> {
-    let digits = digits.trim().as_bytes();
-    if digits.len() % 2 != 0 {
-        return None;
-    }
-    let value = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
-    digits.chunks_exact(2).map(|pair| Some(value(pair[0])? << 4 | value(pair[1])?)).collect()
 }
 
 #[cfg(test)]
