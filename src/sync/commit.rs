@@ -32,7 +32,7 @@ pub(super) struct CatalogWriter {
     pub position: Option<Position>,
     /// Held during a commit, and while a new inode is given between two.
     pub writing: Arc<Mutex<()>>,
-    /// Batches that are committed and not yet in any [`RefreshResult`].
+    /// Batches and confirmed deletions that are committed and not yet in any [`RefreshResult`].
     pub batches: Option<Committed>,
     /// Receives what each commit changes for the kernel, where the tree is mounted.
     pub invalidate: Option<Invalidating>,

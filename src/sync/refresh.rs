@@ -74,9 +74,11 @@ impl Synchronizer {
         let outcome = match (outcome, self.writer.batches.take()) {
             // The rest is found again at the next refresh: the journal holds what is applied.
             (Err(cause), Some(committed)) => {
-                tracing::warn!("not all changes are applied: {}", chain(&cause));
+                tracing::warn!("the refresh has failed, but for what was committed before: {}", chain(&cause));
+                self.note_end(&cause);
                 Ok(RefreshResult::Committed(committed))
             }
+            (Ok(None | Some(RefreshResult::Unchanged)), Some(committed)) => Ok(RefreshResult::Committed(committed)),
             (outcome, _) => outcome.map(|outcome| outcome.unwrap_or(RefreshResult::Unchanged)),
         };
         if let Err(cause) = &outcome {
