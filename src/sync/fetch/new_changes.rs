@@ -132,14 +132,12 @@ impl ReadChanges {
         let entries = root.uri().cloned().map(Entry::new).into_iter().collect();
         let asked = AskedChildren { entries, gone: HashSet::from([root.to_string()]), ..AskedChildren::default() };
         let lost = known.lost_beside(&root.to_string(), &asked, Timestamp::now());
-        let is_torn = known.is_of_the_past();
-        ReadChanges { unread, lost, is_torn, is_gone: true, ..ReadChanges::new(set, root, notes) }
+        ReadChanges { unread, lost, is_gone: true, ..ReadChanges::new(set, root, notes) }
     }
 
     /// True if this visibly goes on where `known` ends.
     pub fn goes_on(&self, known: &ChangeState) -> bool {
-        let is_silent = self.is_beyond && self.documents.is_empty() && self.unread.is_empty();
-        !self.is_torn && !is_silent && known.is_joined_by(&self.documents, &self.unread)
+        !self.is_torn && known.is_joined_by(&self.documents, &self.unread)
     }
 
     /// The state before this is applied, over a baseline that speaks for `at`. Between the two a gap may be left.
