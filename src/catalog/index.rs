@@ -7,16 +7,21 @@ use super::lock::FolderLock;
 use super::sort::SpillFolder;
 use super::store::{self, Successor, TreeStore};
 use crate::platform::free_space::SpaceGuard;
+use crate::platform::ino::Ino;
 use crate::platform::inode_set::InodeSet;
 use arc_swap::ArcSwap;
 use heed::MdbError;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
 /// Bits of a name's hash in the keys of `names`: a folder of ten million names has some thousand that share one.
 const HASH_BITS: u32 = 32;
+
+/// Keeps the objects of inodes that are about to lose their names, for as long as they are open. With `false` they keep their names after
+/// all.
+pub type KeepOrphans = Box<dyn Fn(&[Ino], bool) + Send + Sync>;
 
 /// The catalog of one mount identity; share it by `Arc`.
 ///
@@ -35,6 +40,7 @@ pub struct Catalog {
     /// Orphans that the next writer drops.
     pub(super) forgotten: Mutex<InodeSet>,
     pub(super) known_folders: KnownFolders,
+    keep_orphans: OnceLock<KeepOrphans>,
     /// Changes that one commit makes in place, at most; more are a rebuild.
     pub(super) most_in_place: AtomicU64,
     /// Behind all others, so that the folder is released when the store is closed.
@@ -64,6 +70,7 @@ impl Catalog {
             distrust: Notify::new(),
             forgotten: Mutex::default(),
             known_folders: KnownFolders::default(),
+            keep_orphans: OnceLock::new(),
             most_in_place: AtomicU64::new(MOST_IN_PLACE),
             _lock: lock,
         })
@@ -78,6 +85,22 @@ impl Catalog {
     /// Watches the free space of its disk.
     pub fn room(&self) -> Arc<SpaceGuard> {
         self.spill_folder.room.clone()
+    }
+
+    /// Has `keep` called before each commit that takes names of inodes; the first `keep` counts.
+    pub fn keep_orphans_by(&self, keep: KeepOrphans) {
+        let _ = self.keep_orphans.set(keep);
+    }
+
+    /// Makes a commit by which `orphans` lose their names. An eviction right behind it finds their objects kept.
+    pub(super) fn keeping<T>(
+        &self,
+        orphans: &[Ino],
+        commit: impl FnOnce() -> Result<T, CatalogError>,
+    ) -> Result<T, CatalogError> {
+        let Some(keep) = self.keep_orphans.get() else { return commit() };
+        keep(orphans, true);
+        commit().inspect_err(|_| keep(orphans, false))
     }
 
     pub(super) fn store(&self) -> Arc<TreeStore> {

@@ -50,7 +50,7 @@ mod version;
 pub use commit::Commit;
 pub use error::CatalogError;
 pub use fact::{Share, SharePart};
-pub use index::Catalog;
+pub use index::{Catalog, KeepOrphans};
 pub use lock::FolderLock;
 pub use naming::Naming;
 pub use news::NewChange;

@@ -179,6 +179,7 @@ pub fn run(
         catalog: catalog.clone(),
         commands: commands.clone(),
     };
+    tasks::keep_orphans(&catalog, &content);
     let listeners = tasks::listeners(notices.clone(), content.clone());
     let polls = poller::run(synchronizer, command_receiver, renewed, pages_first, listeners, from_earlier);
     let polling = runtime.spawn(polls).abort_handle();

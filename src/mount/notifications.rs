@@ -57,7 +57,8 @@ async fn pass_on(
             }
             delivery = deliveries.recv() => {
                 let Some(delivery) = delivery else { return };
-                let announced = take(&subscriber, &mut inbox, &known, &delivery);
+                // They may have been found since the loop began to wait.
+                let announced = take(&subscriber, &mut inbox, channels.borrow().as_deref().unwrap_or_default(), &delivery);
                 if !announced.is_empty() && commands.send(Command::Announced(announced)).await.is_err() {
                     return;
                 }
@@ -119,4 +120,40 @@ fn are_live(channels: &[SetChannel], members: &[Member], now: SystemTime) -> boo
         })
     };
     !channels.is_empty() && channels.iter().all(|one| channels.iter().any(|other| other.set == one.set && lives(other)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::{Capability, Uri};
+    use crate::source::Channel;
+    use crate::source::http::HttpConfig;
+    use crate::source::websub::WebsubConfig;
+
+    /// A subscription of an earlier mount may deliver as soon as its channel is found again.
+    #[tokio::test]
+    async fn a_delivery_belongs_to_the_channels_of_its_time() {
+        let uri = |path: &str| Uri::parse(&format!("http://h/{path}")).unwrap();
+        let channel = Channel { topic: uri("topic"), hub: uri("hub"), capability: Capability::Other("".into()) };
+        let own_authority = "h".into();
+        let channel = SetChannel { set: None, channel, change_lists: Vec::new(), own_authority };
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let listen = WebsubConfig { listen: "127.0.0.1:0".into(), callback: None };
+            let (client, state) = (Client::new(HttpConfig::default()).unwrap(), folder.path().join("websub.json"));
+            let (subscriber, _) = Subscriber::start(Listener::bind(&listen).await.unwrap(), state, client);
+            let (found, channels) = watch::channel(None);
+            let ((deliver, deliveries), (commands, mut received)) = (mpsc::channel(1), mpsc::channel(9));
+            let passing = tokio::spawn(pass_on(subscriber, deliveries, channels, commands));
+            tokio::task::yield_now().await;
+
+            found.send_replace(Some(vec![channel.clone()]));
+            let delivery = Delivery { subject: subject(&channel), body: bytes::Bytes::new() };
+            deliver.send(delivery).await.unwrap();
+
+            let next = tokio::time::timeout(Duration::from_secs(10), received.recv()).await;
+            assert!(matches!(next, Ok(Some(Command::Announced(_)))), "{next:?}");
+            passing.abort();
+        }
+    }
 }

@@ -75,6 +75,16 @@ pub async fn report_failures(client: &Client, progress: &(dyn Fn(Stage) + Send +
     }
 }
 
+/// Has the objects of inodes pinned before a commit takes their names: the commit itself may ask for room. The invalidator ends the pins of
+/// those that are not open.
+pub(super) fn keep_orphans(catalog: &Catalog, content: &Arc<Content>) {
+    let content = Arc::downgrade(content);
+    catalog.keep_orphans_by(Box::new(move |orphans, keep| {
+        let Some(content) = content.upgrade() else { return };
+        orphans.iter().for_each(|ino| if keep { content.pin(*ino) } else { content.unpin(*ino) });
+    }));
+}
+
 /// The actions after a refresh: the kernel is notified of changes, and content forgets failed downloads.
 pub(super) fn listeners(notices: Notices, content: Arc<Content>) -> Listeners {
     Listeners {

@@ -32,7 +32,7 @@ pub(super) struct CatalogWriter {
     pub position: Option<Position>,
     /// Held during a commit, and while a new inode is given between two.
     pub writing: Arc<Mutex<()>>,
-    /// Batches that are committed and not yet in any [`RefreshResult`].
+    /// Batches and confirmed deletions that are committed and not yet in any [`RefreshResult`].
     pub batches: Option<Committed>,
     /// Receives what each commit changes for the kernel, where the tree is mounted.
     pub invalidate: Option<Invalidating>,
@@ -239,9 +239,7 @@ impl Synchronizer {
         let chooser;
         (chooser, merge) = tokio::task::spawn_blocking(choose).await??;
         for it in merge.read.iter_mut().filter(|it| it.parsed.is_none()) {
-            let mut parser = self.list_parser(it.id, &merge.naming, chooser.clone());
-            it.list_documents().into_iter().for_each(|list| parser.take(list));
-            it.parsed = Some(parser.finish(&progress).await?);
+            it.parsed = Some(self.parse_lists(it, &merge.naming, chooser.clone()).await?);
         }
         // Held deletions cannot be read in a damaged catalog: they go with the rest.
         let is_confirmed = self.writer.confirms_rebuilding && self.catalog.is_distrusted();

@@ -9,14 +9,20 @@
 use super::changes::ChangeState;
 use super::fetch::new_changes::ReadChanges;
 use super::followed_set::FollowedSet;
-use super::position::Position;
+use super::position::{AsOf, Position};
 use super::read_set::{ReadSet, last_modified};
-use super::{RefreshResult, Scope, SyncError, Synchronizer};
+use super::scheduler::jitter;
+use super::{RefreshResult, Scope, SyncError, Synchronizer, no_resource_list, offers};
 use crate::document::{Entry, Header, Root, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf};
 use crate::source::{DocumentLocation, SourceError};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Manifests of packages that are read at once, and the time for them: all, for such a tree is made once.
+const ALL_PACKAGES: (usize, Duration) = (usize::MAX, Duration::MAX);
 
 /// The lists, or dumps, that say what existed at a time.
 struct PastLists {
@@ -44,7 +50,7 @@ impl Synchronizer {
     pub(super) async fn look_back(&mut self, as_of: Timestamp) -> Result<Option<RefreshResult>, SyncError> {
         let is_whole = self.catalog.revision()?.is_some() && !self.catalog.is_distrusted();
         let shown = self.position()?.filter(|_| is_whole);
-        if shown.as_ref().is_some_and(|position| position.is_final) {
+        if shown.as_ref().is_some_and(|position| position.is_final()) {
             return Ok(Some(RefreshResult::Unchanged));
         }
         let began = Timestamp::now();
@@ -52,12 +58,16 @@ impl Synchronizer {
         if let Some(cause) = failed {
             return Err(cause.into());
         }
+        if !step.sets.iter().any(FollowedSet::offers_what_exists) {
+            return Err(no_resource_list(&self.config.entry, &offers(&step.source)));
+        }
+        self.tuning.packages = ALL_PACKAGES;
         let mut search = Search { as_of, earliest: None };
         let mut read = Vec::with_capacity(step.sets.len());
         for set in std::mem::take(&mut step.sets) {
             let Some((set, lists)) = self.set_by_then(set, &mut search).await? else { continue };
             for root in &set.changes {
-                step.position.note(set.id, root, ChangeState::since(Some(lists.at)).up_to(as_of));
+                step.position.note(set.id, root, ChangeState::since(Some(lists.at)));
             }
             // The time of an archived document may be in the archive's entry alone.
             read.push(ReadSet { newest: Some(lists.at), ..ReadSet::of(set.id, lists.walks) });
@@ -70,19 +80,74 @@ impl Synchronizer {
             };
             return Err(SyncError::NothingToShow(format!("the Source has no list as old as {as_of}: {earliest}")));
         }
-        let changes = self.read_changes(&step.sets, &step.position, &Scope::Everything).await?;
+        let mut changes = Vec::new();
+        for (set, lists) in step.sets.iter().zip(&read) {
+            self.changes_by_then(set, &ChangeState::since(lists.newest), as_of, &mut changes).await?;
+        }
         let is_final = as_of < began && step.sets.iter().all(|set| is_complete(set, &changes, as_of));
-        step.position.is_final = is_final;
-        let is_of = |shown: Position| shown.is_final == is_final && read.iter().all(|it| shown.is_made_of(it));
+        step.position.as_of = Some(AsOf { time: as_of, is_final });
+        let is_of = |shown: Position| shown.as_of == step.position.as_of && read.iter().all(|it| shown.is_made_of(it));
         let is_same = shown.is_some_and(is_of);
         let documents = changes.iter().flat_map(|it| &it.documents);
         let documents: Vec<_> = documents.map(|it| (it.state.location.clone(), it.state.digest)).collect();
         if is_same && self.looked_back == documents {
             return Ok(Some(RefreshResult::Unchanged));
         }
-        let outcome = self.rebase(&step, read, changes).await?;
+        let named = self.complete(&step, &mut read, true).await?;
+        let outcome = self.commit_baseline(&step, read, named, step.position.clone(), changes).await?;
         self.looked_back = documents;
         Ok(outcome)
+    }
+
+    /// Reads the change documents of `set` up to `as_of`. One that cannot be read for now is an error: without it the tree would be of an
+    /// earlier time.
+    async fn changes_by_then(
+        &mut self,
+        set: &FollowedSet,
+        known: &ChangeState,
+        as_of: Timestamp,
+        changes: &mut Vec<ReadChanges>,
+    ) -> Result<(), SyncError> {
+        for root in &set.changes {
+            match self.read_by_then(set, root, known, as_of).await {
+                Ok(read) => changes.push(read),
+                Err(cause @ (SyncError::Catalog(_) | SyncError::Worker(_))) => return Err(cause),
+                Err(cause) => {
+                    self.discovery.is_stale |= cause.is_gone();
+                    self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
+                    let (location, cause) = (root.clone(), Box::new(cause));
+                    return Err(SyncError::ChangesOfThen { at: as_of, location, cause });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All that `root` says between what is `known` and `as_of`, and where it leaves a gap the archives too. A gap that they do not close
+    /// stays marked.
+    async fn read_by_then(
+        &mut self,
+        set: &FollowedSet,
+        root: &DocumentLocation,
+        known: &ChangeState,
+        as_of: Timestamp,
+    ) -> Result<ReadChanges, SyncError> {
+        let mut read = match self.read_root(set, root, known, &Scope::Everything, Some(as_of)).await {
+            // The archives may have all of it.
+            Err(cause) if cause.is_gone() => ReadChanges::gone(set.id, root, known, self.catalog.notes()),
+            read => read?,
+        };
+        let is_silent = read.is_beyond && read.documents.is_empty() && read.unread.is_empty();
+        read.is_torn = !read.is_whole || is_silent;
+        if !read.goes_on(known) {
+            let earlier = self.read_archives(set, &mut read, known, Some(as_of)).await?;
+            let documents = earlier.iter().chain(&read.documents).map(|it| &it.state);
+            read.is_torn = !known.is_followed_by(documents, Some(as_of));
+            read.documents.extend(earlier);
+        }
+        read.documents.iter_mut().for_each(|it| it.ends = Some(as_of));
+        read.lost.clear();
+        Ok(read)
     }
 
     /// The last lists or dumps of `set` by the time searched for; `None` if there are none.

@@ -50,6 +50,7 @@ pub use error::{FailureKind, SyncError};
 use fetch::DocumentFetch;
 use fetch::index_cache::IndexCache;
 use fetch::spool::Spool;
+use position::Position;
 use push::SetChannel;
 use refresh::{Current, no_resource_list, offers};
 use scheduler::Schedule;
@@ -171,7 +172,7 @@ impl Synchronizer {
 
     /// True if nothing is ever due: all that will be published of an earlier time is known.
     fn is_idle(&self) -> bool {
-        self.writer.position.as_ref().is_some_and(|position| position.is_final)
+        self.writer.position.as_ref().is_some_and(Position::is_final)
     }
 
     /// The time until a document is due.

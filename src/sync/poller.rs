@@ -7,7 +7,7 @@ use super::push::queue::{Announcements, PendingAnnouncement};
 use super::scheduler::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
 use super::{Invalidating, RefreshResult, SHORTEST_PAUSE, SyncError, Synchronizer, unwatched};
-use crate::catalog::{Catalog, Committed, Renewal};
+use crate::catalog::{Catalog, Renewal};
 use crate::platform::error_chain::chain;
 use crate::platform::ino::Ino;
 use std::sync::Arc;
@@ -251,7 +251,6 @@ impl Poller<'_> {
 
 /// Performs one task.
 async fn perform(synchronizer: &mut Synchronizer, task: &Task) -> Result<Checked, SyncError> {
-    let mut accepted = None;
     let outcome = match task {
         Task::Check(pending) => return synchronizer.check(&pending.announcement, pending.is_retry()).await,
         Task::Refresh(asked) => {
@@ -261,28 +260,23 @@ async fn perform(synchronizer: &mut Synchronizer, task: &Task) -> Result<Checked
                 synchronizer.fetch.client.end_pauses();
             }
             if asked.accept_deletions {
-                accepted = accept(synchronizer).await?;
+                accept(synchronizer).await?;
             }
             synchronizer.refresh(unwatched()).await
         }
         Task::Poll => synchronizer.refresh_of(Scope::Due, unwatched()).await,
     };
-    let outcome = match (accepted, outcome?) {
-        (accepted, RefreshResult::Committed(committed)) => RefreshResult::Committed(committed.behind(accepted)),
-        (accepted, unchanged) => accepted.map_or(unchanged, RefreshResult::Committed),
-    };
-    Ok(Checked { outcome, unseen: None })
+    Ok(Checked { outcome: outcome?, unseen: None })
 }
 
-/// Applies all deletions that are held back, and returns what that has done.
-async fn accept(synchronizer: &mut Synchronizer) -> Result<Option<Committed>, SyncError> {
-    let mut accepted: Option<Committed> = None;
+/// Applies all deletions that are held back. The refresh that follows has them in its result, even if it fails.
+async fn accept(synchronizer: &mut Synchronizer) -> Result<(), SyncError> {
     loop {
         if let RefreshResult::Committed(committed) = synchronizer.accept_deletions().await? {
-            accepted = Some(committed.behind(accepted));
+            synchronizer.writer.batches = Some(committed).filter(|it| it.deleted > 0);
         }
         if !synchronizer.holds_deletions()? {
-            return Ok(accepted.filter(|it| it.deleted > 0));
+            return Ok(());
         }
     }
 }

@@ -38,7 +38,17 @@ pub struct Position {
     missing: Vec<LackingPart>,
     /// The state of the guard.
     pub guard: DeletionGuard,
-    /// True if this is the state of an earlier time, and all that will ever be published of it is known.
+    /// The earlier time that the tree shows.
+    #[serde(default)]
+    pub as_of: Option<AsOf>,
+}
+
+/// An earlier time of the Source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsOf {
+    /// The time.
+    pub time: Timestamp,
+    /// True if all that will ever be published of it is known.
     pub is_final: bool,
 }
 
@@ -104,12 +114,14 @@ impl SetPosition {
         self.changes.iter().map(|(_, known)| known.doubts()).sum()
     }
 
-    /// The time that its part of the tree speaks for: its lists', and where the state of an earlier time is wanted what they
-    /// were brought forward to, up to the first gap.
-    fn speaks_for(&self, is_final: bool) -> Option<Timestamp> {
-        let reached = self.changes.iter().filter_map(|(_, known)| known.brought_to(is_final));
-        let brought_to = if self.gap_since().is_some() { reached.min() } else { reached.max() };
-        brought_to.max(self.at)
+    /// The time that its part of the tree speaks for: its lists', and in the tree of an earlier time what they were brought forward to, up
+    /// to the first gap.
+    fn speaks_for(&self, as_of: Option<AsOf>) -> Option<Timestamp> {
+        let reached = as_of.filter(|_| !self.changes.is_empty()).map(|AsOf { time, is_final }| {
+            let reached = if is_final { None } else { self.changes_until() };
+            [reached, self.gap_since()].into_iter().flatten().fold(time, Timestamp::min)
+        });
+        reached.max(self.at)
     }
 
     fn made_of(&self, walks: &[Crawled]) -> bool {
@@ -130,6 +142,11 @@ impl Position {
             self.sets.push(SetPosition { id, name: name.to_owned(), ..SetPosition::default() });
             id
         })
+    }
+
+    /// True if nothing further is published of what the tree shows.
+    pub fn is_final(&self) -> bool {
+        self.as_of.is_some_and(|it| it.is_final)
     }
 
     /// True if a restart that knows `stored` goes on with the changes as this does.
@@ -257,7 +274,7 @@ impl Position {
 
     /// The earliest time that a set's part of the tree speaks for.
     pub fn at(&self) -> Option<Timestamp> {
-        self.sets().filter_map(|set| set.speaks_for(self.is_final)).min()
+        self.sets().filter_map(|set| set.speaks_for(self.as_of)).min()
     }
 
     /// True if the baseline of this revision was made of exactly these documents of exactly these sets, lacking what is
@@ -470,7 +487,7 @@ mod tests {
                 set: None,
             }],
             guard: DeletionGuard::default(),
-            is_final: false,
+            as_of: None,
         }
     }
 

@@ -5,13 +5,14 @@
 
 use super::changes::ChangeState;
 use super::commit::Merge;
-use super::fetch::lists::{self, missing};
+use super::fetch::lists::missing as lists_missing;
 use super::fetch::new_changes::{NewChanges, ReadChanges};
 use super::followed_set::FollowedSet;
 use super::position::Position;
 use super::read_set::ReadSet;
 use super::status::FailedDocument;
 use super::{Progressing, RefreshResult, Scope, Stage, SyncError, Synchronizer, unwatched};
+use crate::catalog::Naming;
 use crate::document::{Capability, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
@@ -74,9 +75,11 @@ impl Synchronizer {
         let outcome = match (outcome, self.writer.batches.take()) {
             // The rest is found again at the next refresh: the journal holds what is applied.
             (Err(cause), Some(committed)) => {
-                tracing::warn!("not all changes are applied: {}", chain(&cause));
+                tracing::warn!("the refresh has failed, but for what was committed before: {}", chain(&cause));
+                self.note_end(&cause);
                 Ok(RefreshResult::Committed(committed))
             }
+            (Ok(None | Some(RefreshResult::Unchanged)), Some(committed)) => Ok(RefreshResult::Committed(committed)),
             (outcome, _) => outcome.map(|outcome| outcome.unwrap_or(RefreshResult::Unchanged)),
         };
         if let Err(cause) = &outcome {
@@ -116,6 +119,9 @@ impl Synchronizer {
         let (step, undiscovered) = self.discover(scope, decides_again).await?;
         if let Some(page) = &step.source.page {
             return self.refresh_page(&step, page).await.map(Some);
+        }
+        if step.sets.iter().all(|set| set.list_roots().is_empty()) {
+            return Err(no_resource_list(&self.config.entry, &offers(&step.source)));
         }
         let scope = if step.is_first { &Scope::Everything } else { scope };
         let changes = self.read_changes(&step.sets, &step.position, scope).await?;
@@ -166,13 +172,6 @@ impl Synchronizer {
         let (is_first_tree, stored) = (self.catalog.revision()?.is_none(), self.position()?);
         let mut position = stored.clone().unwrap_or_default();
         let sets = position.follow(&source);
-        let has_lists = |set: &FollowedSet| match self.config.as_of {
-            Some(_) => set.offers_what_exists(),
-            None => !set.list_roots().is_empty(),
-        };
-        if source.page.is_none() && !sets.iter().any(has_lists) {
-            return Err(no_resource_list(&self.config.entry, &offers(&source)));
-        }
         let page = source.page.clone().map(DocumentLocation::Uri);
         self.schedule.follow(sets.iter().flat_map(FollowedSet::documents).chain(&page), Instant::now());
         if self.catalog.is_distrusted() {
@@ -214,7 +213,7 @@ impl Synchronizer {
     }
 
     /// Goes on from lists and changes: where the lists are others than before a new baseline is made.
-    pub(super) async fn rebase(
+    async fn rebase(
         &mut self,
         step: &Step,
         mut read: Vec<ReadSet>,
@@ -223,20 +222,12 @@ impl Synchronizer {
         let is_made_of = |it: &ReadSet| step.position.is_made_of(it);
         let is_contradicted = !self.fetch.packages.contradicted().is_empty();
         let is_new = step.decides_again || is_contradicted || !read.iter().all(is_made_of);
-        self.read_dumps((&step.sets, &step.position), &mut read, is_new).await?;
-        let mut missing = missing(&step.source, &step.sets, &read);
-        self.fail_if_nothing(step, &read, &missing)?;
-        let naming = self.naming(&step.source, &read).await?;
-        self.date_lists(&step.position, &mut read).await?;
-        for it in &mut read {
-            let is_without_changes = step.sets.iter().any(|set| set.id == it.id && set.changes.is_empty());
-            it.supersedes_announced = is_without_changes && it.is_whole() && !is_made_of(it);
-        }
+        let (mut missing, naming) = self.complete(step, &mut read, is_new).await?;
         let is_same = !step.decides_again && step.position.is_of(&read, &missing, &naming);
         if !is_same && !is_new {
             // A new baseline is made of the packages too.
             self.read_dumps((&step.sets, &step.position), &mut read, true).await?;
-            missing = lists::missing(&step.source, &step.sets, &read);
+            missing = lists_missing(&step.source, &step.sets, &read);
         }
         let Some(older) = self.believe(step, &read, is_same)? else { return self.advance(step, changes).await };
         let mut base = step.position.clone();
@@ -245,6 +236,37 @@ impl Synchronizer {
             // Changes between then and the revision that is shown are in neither the lists nor the catalog's journal.
             changes = self.read_changes(&step.sets, &base, &Scope::Everything).await?;
         }
+        self.commit_baseline(step, read, (missing, naming), base, changes).await
+    }
+
+    /// Reads what belongs to the lists of `read`: dumps, times, and the names of their resources. Returns what is missing of them.
+    pub(super) async fn complete(
+        &mut self,
+        step: &Step,
+        read: &mut [ReadSet],
+        is_new: bool,
+    ) -> Result<(Vec<Missing>, Naming), SyncError> {
+        self.read_dumps((&step.sets, &step.position), read, is_new).await?;
+        let missing = lists_missing(&step.source, &step.sets, read);
+        self.fail_if_nothing(step, read, &missing)?;
+        let naming = self.naming(&step.source, read).await?;
+        self.date_lists(&step.position, Some(&naming), read).await?;
+        for it in read {
+            let is_without_changes = step.sets.iter().any(|set| set.id == it.id && set.changes.is_empty());
+            it.supersedes_announced = is_without_changes && it.is_whole() && !step.position.is_made_of(it);
+        }
+        Ok((missing, naming))
+    }
+
+    /// Commits a baseline of `read`, which lacks what is `missing`, over `base`, brought forward by `changes`.
+    pub(super) async fn commit_baseline(
+        &mut self,
+        step: &Step,
+        read: Vec<ReadSet>,
+        (missing, naming): (Vec<Missing>, Naming),
+        mut base: Position,
+        changes: Vec<ReadChanges>,
+    ) -> Result<Option<RefreshResult>, SyncError> {
         let news = self.order_behind(step, &read, &mut base, changes).await?;
         let follows_items = self.config.follows_items;
         let committed = self.merge(Merge { naming, read, missing, base, news, follows_items }).await?;
@@ -290,7 +312,7 @@ impl Synchronizer {
         for mut it in changes {
             let known = base.known(it.set, &it.root);
             // The archives have been asked for everything where an earlier time is wanted.
-            let is_closed = known.is_of_the_past() || known.has_read() && it.goes_on(&known);
+            let is_closed = base.as_of.is_some() || known.has_read() && it.goes_on(&known);
             if let Some(set) = step.sets.iter().find(|set| set.id == it.set).filter(|_| !is_closed) {
                 it = self.close_gap(set, it, &ChangeState::since(at(set.id))).await?;
             }

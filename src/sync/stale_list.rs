@@ -21,14 +21,14 @@ pub(super) type StaleLists = HashMap<SetId, (Timestamp, Instant)>;
 impl Synchronizer {
     /// The sets whose lists are merged although they are older than what is shown, each with the time that its lists speak for. `None`
     /// where nothing is merged: the tree `is_same`, or some lists are left out as older. Without them there is no tree that
-    /// `decides_again`, which is an error. Only a tree that is whole and of today is compared.
+    /// `decides_again`, which is an error. Only a tree that is whole is compared.
     pub(super) fn believe(
         &mut self,
         step: &Step,
         read: &[ReadSet],
         is_same: bool,
     ) -> Result<Option<Vec<(SetId, Timestamp)>>, SyncError> {
-        let is_whole = !step.is_first_tree && self.config.as_of.is_none() && !self.catalog.is_distrusted();
+        let is_whole = !step.is_first_tree && !self.catalog.is_distrusted();
         let (now, served) = (Instant::now(), std::mem::take(&mut self.stale_lists));
         let (mut believed, mut older) = (Vec::new(), None);
         for it in read.iter().filter(|_| is_whole) {

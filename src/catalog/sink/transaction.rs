@@ -1,10 +1,11 @@
 //! One transaction over the store that readers see: all of it is committed, or nothing of it stays.
 
-use super::super::store::codec::seal;
+use super::super::store::codec::{number, seal};
 use super::super::store::keys::ino_key;
 use super::super::store::{TableId, TreeStore};
 use super::super::{Catalog, CatalogError};
 use super::budget::{PAGE, WriteBudget};
+use crate::platform::ino::Ino;
 use crate::platform::inode_set::InodeSet;
 use heed::RwTxn;
 use std::sync::PoisonError;
@@ -15,6 +16,8 @@ pub struct Transaction<'c> {
     txn: RwTxn<'c>,
     budget: WriteBudget,
     has_written: bool,
+    /// Inodes that lose their names.
+    orphans: Vec<Ino>,
     /// Room for a row.
     row: Vec<u8>,
 }
@@ -31,19 +34,19 @@ pub fn in_transaction<T>(
 ) -> Result<T, CatalogError> {
     // LMDB writes each page that is touched to another page, and no more pages than there are.
     let budget = WriteBudget::new(&catalog.spill_folder, store.env.real_disk_size()?.max(PAGE));
-    let mut transaction =
-        Transaction { store, txn: store.env.write_txn()?, budget, has_written: false, row: Vec::new() };
+    let (txn, orphans, row) = (store.env.write_txn()?, Vec::new(), Vec::new());
+    let mut transaction = Transaction { store, txn, budget, has_written: false, orphans, row };
     let mut dropped = InodeSet::default();
     let written = write(&mut transaction).and_then(|written| {
         dropped = std::mem::take(&mut *catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
         dropped.iter().try_for_each(|ino| transaction.remove(TableId::Orphans, &ino_key(ino.0)))?;
         Ok(written)
     });
-    let Transaction { txn, budget, has_written, .. } = transaction;
+    let Transaction { txn, budget, has_written, orphans, .. } = transaction;
     let committed = written.and_then(|written| {
         if has_written {
             budget.fits()?;
-            store.commit(txn)?;
+            catalog.keeping(&orphans, || store.commit(txn))?;
         }
         catalog.known_folders.forget(&dropped);
         Ok(written)
@@ -67,6 +70,9 @@ impl Transaction<'_> {
     pub fn put(&mut self, table: TableId, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
         self.budget.count(PAGE)?;
         self.has_written = true;
+        if table == TableId::Orphans {
+            self.orphans.extend(number(key).map(Ino));
+        }
         self.row.clear();
         encode(&mut self.row);
         seal(key, &mut self.row);

@@ -155,7 +155,13 @@ impl<'t> TreeWriter<'t> {
         let named =
             NamedNode { parent: old.parent, entry: old.entry, node: NodeRecord { ino, ctime: self.now, ..new } };
         self.write(&named, [RowState::Changed, RowState::Changed, RowState::Unchanged])?;
-        self.effects.updated += 1;
+        match (old.node.kind(), new.kind()) {
+            (Kind::File, Kind::File) => self.effects.updated += 1,
+            (before, after) => {
+                self.effects.count(before, |effects| &mut effects.deleted);
+                self.effects.count(after, |effects| &mut effects.created);
+            }
+        }
         self.count(&old.node, false);
         self.count(&new, true);
         self.effects.name(old.parent, new.name, Some(old.node.ino));

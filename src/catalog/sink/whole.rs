@@ -90,7 +90,9 @@ pub fn write(
             }
         };
         keep_late(successor.store());
-        catalog.replace_store(successor)?;
+        let orphan = |it: &Invalidation| if let Invalidation::Name { orphan, .. } = it { *orphan } else { None };
+        let orphans: Vec<Ino> = committed.invalidations.iter().filter_map(orphan).collect();
+        catalog.keeping(&orphans, || catalog.replace_store(successor))?;
         // Orphans of replies that were made in between.
         keep_late(&catalog.store());
         return Ok(committed);

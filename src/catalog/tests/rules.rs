@@ -616,3 +616,46 @@ fn unpublished_bytes_have_an_inode_without_length() {
     let (_, third) = tree(&catalog).into_iter().next().unwrap();
     assert_ne!(third.node.ino, second.node.ino, "what is published counts again");
 }
+
+/// Counts are of files: one that takes the place of a folder is new, and one whose place a folder takes is gone.
+#[test]
+fn a_file_in_place_of_a_folder_is_no_update() {
+    for most_in_place in [0, 100] {
+        let (_folder, catalog) = catalog();
+        commit(&catalog, &["http://h/d/a", "http://h/x"].map(entry));
+        catalog.write_in_place(most_in_place);
+
+        let folder_to_file = commit(&catalog, &["http://h/d", "http://h/x"].map(entry));
+        let file_to_folder = commit(&catalog, &["http://h/d/a", "http://h/x"].map(entry));
+
+        for committed in [folder_to_file, file_to_folder] {
+            let Committed { created, updated, touched, deleted, .. } = committed;
+            assert_eq!((created, updated, touched, deleted), (1, 0, 0, 1), "{most_in_place}");
+        }
+    }
+}
+
+/// Promise: an open file keeps its bytes. An eviction right behind the commit finds them pinned.
+#[test]
+fn orphans_are_kept_from_before_they_lose_their_names() {
+    for most_in_place in [0, 100] {
+        let (_folder, catalog) = catalog();
+        let catalog = std::sync::Arc::new(catalog);
+        let version = |content| with("http://h/a", |entry| entry.hashes = vec![digest(Algorithm::Md5, content)]);
+        commit(&catalog, &[version(1), entry("http://h/b")]);
+        let [old, gone] = ["a", "b"].map(|path| tree(&catalog)[path].node.ino);
+        let (kept, weak) = (std::sync::Arc::<std::sync::Mutex<Vec<_>>>::default(), std::sync::Arc::downgrade(&catalog));
+        let noted = kept.clone();
+        catalog.keep_orphans_by(Box::new(move |orphans, keep| {
+            let still_shown = weak.upgrade().unwrap().snapshot().unwrap().find("a").unwrap().unwrap().ino == old;
+            noted.lock().unwrap().push((orphans.to_vec(), keep, still_shown));
+        }));
+        catalog.write_in_place(most_in_place);
+
+        commit(&catalog, &[version(2)]);
+
+        let mut kept = kept.lock().unwrap().clone();
+        kept.iter_mut().for_each(|(orphans, ..)| orphans.sort());
+        assert_eq!(kept[0], (vec![old, gone], true, true), "{most_in_place}");
+    }
+}

@@ -44,9 +44,6 @@ impl KnownChildren<'_> {
     /// those that failed are always wanted.
     pub fn wants(&self, entry: &Entry) -> bool {
         let (known, location) = (self.known, entry.loc.as_str());
-        if known.is_beyond(entry.from) {
-            return false;
-        }
         let read = self.read.get(location);
         let is_newest = known.documents.last().is_some_and(|newest| newest.location == location);
         if is_newest || self.lost.contains_key(location) || read.is_some_and(|read| read.is_open()) {
@@ -90,10 +87,6 @@ impl ChangeState {
     /// The documents that are lost after a look at an index, with or without the `root` itself. A child that fails for now and is
     /// still open is not lost: it is wanted on, and nothing goes on beyond it.
     pub fn lost_beside(&self, root: &str, asked: &AskedChildren, now: Timestamp) -> Vec<Lost> {
-        if self.is_of_the_past() {
-            // That is whole or not at all.
-            return Vec::new();
-        }
         let was_asked: HashSet<&str> = asked.entries.iter().map(|it| it.loc.as_str()).chain([root]).collect();
         let unlisted = self.lost.iter().filter(|it| !was_asked.contains(it.location.as_str()));
         let unlisted = unlisted.map(|it| Lost { until: it.until.or(Some(now)), ..it.clone() });

@@ -27,6 +27,8 @@ pub struct ChangeDocument {
     pub written: Option<Timestamp>,
     /// The earliest `datetime` and the latest time that its entries bear.
     pub spans: (Option<Timestamp>, Option<Timestamp>),
+    /// Changes after this time do not count.
+    pub ends: Option<Timestamp>,
 }
 
 impl ChangeDocument {
@@ -47,8 +49,6 @@ pub struct Frame {
     pub document: ChangeDocument,
     /// The time that the baseline speaks for: changes until then are in it.
     at: Option<Timestamp>,
-    /// The end of what counts.
-    ends: Option<Timestamp>,
     /// True if only the baseline is applied so far, so that an entry may be older than it.
     is_first_look: bool,
     /// True if the document was not read before, at least not under its name.
@@ -92,7 +92,6 @@ impl Frame {
         };
         Frame {
             at: known.at,
-            ends: known.ends,
             is_first_look: known.documents.is_empty(),
             is_unread: known.document(&document.state.location).is_none(),
             floor,
@@ -176,7 +175,7 @@ impl Frame {
                 }
             }
         };
-        let is_wanted = self.ends.is_none_or(|ends| moment.time <= ends);
+        let is_wanted = self.document.ends.is_none_or(|ends| moment.time <= ends);
         is_wanted.then_some(ChangeTime {
             is_doubtful: note.deleted.is_some() && (moment.is_doubtful || note.is_doubted),
             ..moment

@@ -79,8 +79,6 @@ pub struct ChangeState {
     /// The beginning of the documents at the look of `looked`.
     #[serde(default)]
     began: Option<Timestamp>,
-    /// The end of what counts, where the state of an earlier time is wanted.
-    ends: Option<Timestamp>,
     /// The change documents read, oldest first.
     documents: Vec<DocumentState>,
     /// Documents that failed when they were last asked for.
@@ -139,20 +137,6 @@ impl ChangeState {
         self
     }
 
-    /// The state for changes up to `ends` alone, that moment included.
-    pub fn up_to(mut self, ends: Timestamp) -> ChangeState {
-        self.ends = Some(ends);
-        self
-    }
-
-    /// The time that the state of an earlier time was brought forward to; `None` where today's is wanted. `is_final`: all that
-    /// will ever be published of that time is known.
-    pub fn brought_to(&self, is_final: bool) -> Option<Timestamp> {
-        let ends = self.ends?;
-        let reached = if is_final { ends } else { self.until.map_or(ends, |until| until.min(ends)) };
-        Some(self.missing_since().map_or(reached, |gap| gap.min(reached)))
-    }
-
     /// The state after a baseline that speaks for `at`: known changes stay known.
     pub fn rebased(mut self, at: Option<Timestamp>) -> ChangeState {
         self.at = self.at.max(at);
@@ -168,10 +152,14 @@ impl ChangeState {
     }
 
     /// True if the intervals of `documents` follow one another without a gap from what is known on. Documents that begin after
-    /// the wanted time do not count.
-    pub fn is_followed_by<'d>(&self, documents: impl Iterator<Item = &'d DocumentState>) -> bool {
+    /// `ends` do not count.
+    pub fn is_followed_by<'d>(
+        &self,
+        documents: impl Iterator<Item = &'d DocumentState>,
+        ends: Option<Timestamp>,
+    ) -> bool {
         let Some(mut reached) = self.reached() else { return true };
-        let is_within = |it: &&DocumentState| !self.is_beyond(it.from);
+        let is_within = |it: &&DocumentState| ends.is_none_or(|ends| it.from <= Some(ends));
         let mut intervals: Vec<_> = documents.filter(is_within).map(|it| (it.from, it.until)).collect();
         intervals.sort_unstable();
         !intervals.is_empty()
@@ -180,16 +168,6 @@ impl ChangeState {
                 reached = reached.max(until.unwrap_or(NEVER));
                 goes_on
             })
-    }
-
-    /// True if the state of an earlier time is wanted.
-    pub fn is_of_the_past(&self) -> bool {
-        self.ends.is_some()
-    }
-
-    /// True if all changes of a document whose interval begins at `from` happened after the wanted time.
-    pub fn is_beyond(&self, from: Option<Timestamp>) -> bool {
-        self.ends.is_some_and(|ends| from > Some(ends))
     }
 
     /// True if a document goes on where the last look ended: it holds a known entry, or begins before that.
@@ -244,7 +222,7 @@ impl ChangeState {
             state.reach(read.until, now);
             state.reach(newest, now);
             let latest = if has_undated { Some(just_after(newest.max(read.from).max(floor))) } else { newest };
-            state.latest = state.latest.max(latest.filter(|latest| !self.is_beyond(Some(*latest))));
+            state.latest = state.latest.max(latest);
             state.documents.push(read.clone());
             frames.push(frame);
         }
@@ -289,8 +267,7 @@ impl ChangeState {
 
     /// Notes that changes up to `time` are known; a time that is yet to come counts as now.
     fn reach(&mut self, time: Option<Timestamp>, now: Timestamp) {
-        let ends = self.ends.map_or(now, |ends| now.min(ends));
-        self.until = self.until.max(time.map(|time| time.min(ends)));
+        self.until = self.until.max(time.map(|time| time.min(now)));
     }
 
     /// Drops what does not change any more: lists that their index will never have asked for again, but for the two newest.

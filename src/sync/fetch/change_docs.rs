@@ -5,7 +5,7 @@ use crate::document::{Capability, Entry, Header, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf, crawl};
 use crate::source::{DocumentLocation, SourceError};
-use crate::sync::changes::{AskedChildren, ChangeState, DocumentHead, KnownChildren, resource_digest};
+use crate::sync::changes::{AskedChildren, ChangeDocument, ChangeState, DocumentHead, KnownChildren, resource_digest};
 use crate::sync::followed_set::FollowedSet;
 use crate::sync::position::Position;
 use crate::sync::scheduler::jitter;
@@ -24,32 +24,41 @@ pub(super) struct Chosen<'k> {
     pub unread: Vec<String>,
     /// The entry among the unread that ended last.
     newest: Option<Entry>,
-    /// True if something is left out because it begins after the time that is wanted.
+    /// The end of what is wanted. Without all of it up to there the reading fails.
+    pub ends: Option<Timestamp>,
+    /// True if something is left out because it begins after that.
     pub is_beyond: bool,
 }
 
 impl<'k> Chosen<'k> {
-    /// The choice of a root of which these changes are `known`: nothing so far.
-    fn of(known: &'k ChangeState) -> Chosen<'k> {
+    /// The choice of a root of which these changes are `known`, up to `ends`: nothing so far.
+    fn of(known: &'k ChangeState, ends: Option<Timestamp>) -> Chosen<'k> {
         Chosen {
             known,
             children: known.children(),
             asked: AskedChildren::default(),
             unread: Vec::new(),
             newest: None,
+            ends,
             is_beyond: false,
         }
     }
 
+    /// True if a document whose interval begins at `from` is left out: all of it is after what is wanted.
+    pub fn leaves_out(&mut self, from: Option<Timestamp>) -> bool {
+        let is_beyond = self.ends.is_some_and(|ends| from > Some(ends));
+        self.is_beyond |= is_beyond;
+        is_beyond
+    }
+
     /// True if the document of this entry is asked for; one that `is_named` is, although its entry says nothing new.
     pub fn asks(&mut self, entry: &Entry, is_named: bool) -> bool {
+        if self.leaves_out(entry.from) {
+            return false;
+        }
         if is_named || self.children.wants(entry) {
             self.asked.entries.push(entry.clone());
             return true;
-        }
-        if self.known.is_beyond(entry.from) {
-            self.is_beyond = true;
-            return false;
         }
         let end = |entry: &Entry| entry.until.or(entry.lastmod);
         if self.newest.as_ref().is_none_or(|newest| end(newest) <= end(entry)) {
@@ -77,11 +86,10 @@ impl Synchronizer {
                 continue;
             }
             let known = position.known(set.id, root);
-            let mut found = self.read_root(set, root, &known, scope).await;
+            let mut found = self.read_root(set, root, &known, scope, None).await;
             if let Err(cause) = &found {
                 self.discovery.is_stale |= cause.is_gone();
-                // The archives may have all of it where an earlier time is wanted.
-                if cause.is_gone() && (known.has_read() || known.is_of_the_past()) {
+                if cause.is_gone() && known.has_read() {
                     tracing::warn!("the changes are no longer published: {}", chain(cause));
                     found = Ok(ReadChanges::gone(set.id, root, &known, self.catalog.notes()));
                 }
@@ -97,11 +105,6 @@ impl Synchronizer {
                 Err(cause @ (SyncError::Catalog(_) | SyncError::Worker(_))) => return Err(cause),
                 Err(cause) => cause,
             };
-            if let Some(at) = self.config.as_of {
-                // Without it the tree would be of an earlier time.
-                self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
-                return Err(SyncError::ChangesOfThen { at, location: root.clone(), cause: Box::new(cause) });
-            }
             tracing::warn!("changes cannot be read: {}", chain(&cause));
             // A document that never was a list does not count as failing: the schedule asks again, and status names it.
             let is_none = matches!(&cause, SyncError::Source(cause) if cause.is_gone() || cause.is_no_list());
@@ -132,8 +135,7 @@ impl Synchronizer {
         }
     }
 
-    /// Fills a gap between what is known and `read` from archives: those of `set`, and those that its documents name. What does
-    /// not close the gap is left out; only where an earlier time is wanted it is applied all the same, and the gap stays marked.
+    /// Fills a gap between what is known and `read` from archives. What does not close the gap is left out.
     pub(in crate::sync) async fn close_gap(
         &mut self,
         set: &FollowedSet,
@@ -143,15 +145,33 @@ impl Synchronizer {
         if read.goes_on(known) {
             return Ok(read);
         }
+        let earlier = self.read_archives(set, &mut read, known, None).await?;
+        if known.is_followed_by(earlier.iter().chain(&read.documents).map(|it| &it.state), None) {
+            if !earlier.is_empty() {
+                tracing::info!(set = %set.name, documents = earlier.len(), "the changes in between are read from archives");
+            }
+            read.is_torn = false;
+            read.documents.extend(earlier);
+        }
+        Ok(read)
+    }
+
+    /// Reads archives up to `ends`: those of `set`, and those that documents of `read` name. Returns the documents that are not in `read`.
+    pub(in crate::sync) async fn read_archives(
+        &mut self,
+        set: &FollowedSet,
+        read: &mut ReadChanges,
+        known: &ChangeState,
+        ends: Option<Timestamp>,
+    ) -> Result<Vec<ChangeDocument>, SyncError> {
         let archives: Vec<_> = set.earlier_changes.iter().chain(&read.archives).cloned().collect();
         let (mut earlier, mut met) = (Vec::new(), HashSet::from([read.root.clone()]));
         for archive in archives {
             if !met.insert(archive.clone()) {
                 continue;
             }
-            let archived = match self.read_root(set, &archive, known, &Scope::Everything).await {
-                // The tree of an earlier time is whole or not at all.
-                Err(cause) if known.is_of_the_past() && !cause.is_gone() => return Err(cause),
+            let archived = match self.read_root(set, &archive, known, &Scope::Everything, ends).await {
+                Err(cause) if ends.is_some() && !cause.is_gone() => return Err(cause),
                 Err(cause @ (SyncError::Source(_) | SyncError::Document { .. } | SyncError::Package(_))) => {
                     tracing::warn!("the archive {archive} cannot be read now: {}", chain(&cause));
                     continue;
@@ -168,26 +188,20 @@ impl Synchronizer {
                 }
             }
         }
-        let is_closed = known.is_followed_by(earlier.iter().chain(&read.documents).map(|it| &it.state));
-        if is_closed || known.is_of_the_past() {
-            if !earlier.is_empty() {
-                tracing::info!(set = %set.name, documents = earlier.len(), "the changes in between are read from archives");
-            }
-            read.is_torn = !is_closed;
-            read.documents.extend(earlier);
-        }
-        Ok(read)
+        Ok(earlier)
     }
 
-    /// Reads what may be new in `root`, one of the change documents of `set`, or an archive of theirs.
-    async fn read_root(
+    /// Reads what may be new in `root`, one of the change documents of `set`, or an archive of theirs; only what begins by `ends`, and then
+    /// all of that or nothing.
+    pub(in crate::sync) async fn read_root(
         &mut self,
         set: &FollowedSet,
         root: &DocumentLocation,
         known: &ChangeState,
         scope: &Scope,
+        ends: Option<Timestamp>,
     ) -> Result<ReadChanges, SyncError> {
-        let chosen = Mutex::new(Chosen::of(known));
+        let chosen = Mutex::new(Chosen::of(known, ends));
         let (walked, is_alone) = self.walk_root(set, root, &chosen, scope).await?;
         let mut chosen = chosen.into_inner().unwrap_or_else(PoisonError::into_inner);
         chosen.asked.gone = walked.missing.iter().map(|it| it.location.to_string()).collect();
@@ -209,7 +223,6 @@ impl Synchronizer {
         documents.extend(self.change_lists(walked.leaves, is_alone, &mut chosen));
         failed = failed.or(self.read_documents(documents, &mut chosen, &mut read).await?);
         (read.unread, read.is_beyond) = (chosen.unread, chosen.is_beyond);
-        read.is_torn = known.is_of_the_past() && !chosen.asked.gone.is_empty();
         read.is_whole = failed.is_none() && chosen.asked.gone.is_empty();
         read.lost = known.lost_beside(&root.to_string(), &chosen.asked, Timestamp::now());
         self.note_failed(root, failed);
@@ -234,9 +247,8 @@ impl Synchronizer {
             };
             if chosen().asks(entry, is_named) { Child::Ask } else { Child::Leave }
         };
-        // The schedule asks again: no requester of a refresh waits for a server that fails. But the tree of an
-        // earlier time is whole or not at all.
-        let needs_all = chosen().known.is_of_the_past();
+        // The schedule asks again: no requester of a refresh waits for a server that fails.
+        let needs_all = chosen().ends.is_some();
         let is_patient = needs_all && !set.are_packed && self.catalog.revision()?.is_none();
         let past_caches = scope.is_past_caches();
         let asking = Asking { choice: &choice, tolerates_failure: !needs_all, past_caches, is_patient, ..EVERYTHING };
@@ -269,8 +281,7 @@ impl Synchronizer {
         Ok((walked, is_alone))
     }
 
-    /// Reads `documents` into `read`. Returns the first failure of a child, which is asked for again; no child fails where an earlier time
-    /// is wanted.
+    /// Reads `documents` into `read`. Returns the first failure of a child, which is asked for again.
     async fn read_documents(
         &self,
         documents: Vec<(DocumentHead, Origin)>,
@@ -287,9 +298,7 @@ impl Synchronizer {
                     read.notes.join(notes)?;
                     read.documents.push(document);
                 }
-                Err(SyncError::Document { location, cause })
-                    if location != read.root && !chosen.known.is_of_the_past() =>
-                {
+                Err(SyncError::Document { location, cause }) if location != read.root && chosen.ends.is_none() => {
                     chosen.asked.failed.insert(location.to_string());
                     failed.get_or_insert_with(|| FailedDocument::of(&SyncError::Document { location, cause }));
                 }

@@ -155,9 +155,7 @@ impl Synchronizer {
         let is_unread = |(_, reading): &&mut (Listed, Reading)| are_readable && !reading.is_current;
         let mut unread: Vec<_> = all.iter_mut().filter(is_unread).collect();
         let mut wanted: Vec<Listed> = unread.iter().map(|(listed, _)| listed.clone()).collect();
-        // The state of an earlier time is made once.
-        let always = (usize::MAX, Duration::MAX);
-        let (most, due) = if self.config.as_of.is_some() { always } else { self.tuning.packages };
+        let (most, due) = self.tuning.packages;
         if wanted.len() <= most {
             let (began, mut done) = (Instant::now(), 0);
             let mut read = request_readings(&self.fetch.packages, wanted.clone());
@@ -188,7 +186,7 @@ impl Synchronizer {
     ) -> Result<(Vec<(DocumentHead, Origin)>, Option<String>), SyncError> {
         let dumps = || walked.leaves.iter().filter(|leaf| leaf.capability == Some(Capability::ChangeDump));
         let digest = dumps().fold(0, |digest, leaf| digest ^ leaf.document.digest);
-        chosen.is_beyond |= dumps().any(|leaf| chosen.known.is_beyond(leaf.header.from));
+        dumps().for_each(|leaf| _ = chosen.leaves_out(leaf.header.from));
         let mut wanted = Vec::new();
         for entry in listed_packages(&self.fetch.spool, walked, Capability::ChangeDump).await? {
             let is_contradicted = self.fetch.packages.is_contradicted(&entry.loc);
@@ -206,10 +204,7 @@ impl Synchronizer {
             let location = entry.loc.as_str().to_owned();
             let manifest = match manifest {
                 Ok(manifest) => manifest,
-                // The tree of an earlier time is shown whole or not at all.
-                Err(cause) if cause.is_retryable() && chosen.known.is_of_the_past() => {
-                    return Err(SyncError::Package(cause));
-                }
+                Err(cause) if cause.is_retryable() && chosen.ends.is_some() => return Err(SyncError::Package(cause)),
                 Err(cause) if cause.is_retryable() => {
                     failed.get_or_insert_with(|| chain(&cause));
                     // Without an interval only its position says which others are newer: those behind it wait for it.

@@ -24,7 +24,7 @@ impl Synchronizer {
                 set.list_roots().iter().filter_map(|root| walked.remove(root)).unzip();
             read.push(ReadSet { manifests: manifests.concat(), ..ReadSet::of(set.id, walks) });
         }
-        self.date_lists(&position, &mut read).await?;
+        self.date_lists(&position, None, &mut read).await?;
         let (now, mut gap) = (Timestamp::now(), None);
         for it in self.read_changes(&sets, &position, &Scope::Everything).await? {
             let Some(set) = sets.iter().find(|set| set.id == it.set) else { continue };

@@ -8,11 +8,11 @@ use crate::source::crawl::{Asking, Child, Crawled, Leaf, crawl};
 use crate::source::{DocumentLocation, Missing, Source, SourceError};
 use crate::sync::followed_set::FollowedSet;
 use crate::sync::position::Position;
-use crate::sync::read_set::ReadSet;
+use crate::sync::read_set::{ParsedLists, ReadSet};
 use crate::sync::scheduler::{Cost, jitter};
-use crate::sync::selection::plan::ChoicePlan;
+use crate::sync::selection::plan::{ChoicePlan, Chooser};
 use crate::sync::{Scope, Stage, SyncError, Synchronizer};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
 impl Synchronizer {
@@ -110,8 +110,14 @@ impl Synchronizer {
         Ok(read)
     }
 
-    /// Finds the newest `lastmod` of each set whose lists do not state which time they speak for.
-    pub(in crate::sync) async fn date_lists(&self, before: &Position, read: &mut [ReadSet]) -> Result<(), SyncError> {
+    /// Finds the newest `lastmod` of each set whose lists do not state which time they speak for. Other lists than `before` are parsed for
+    /// that once and for all under `naming`, unless the links of all lists choose among their entries.
+    pub(in crate::sync) async fn date_lists(
+        &self,
+        before: &Position,
+        naming: Option<&Naming>,
+        read: &mut [ReadSet],
+    ) -> Result<(), SyncError> {
         for it in read {
             if it.newest.is_some() || it.stated_at().is_some() {
                 continue;
@@ -119,6 +125,11 @@ impl Synchronizer {
             if before.is_made_of(it) {
                 it.newest = before.set(it.id).and_then(|set| set.at);
                 continue;
+            }
+            let parses = it.parsed.is_none() && !self.config.selection.follows_links();
+            if let Some(naming) = naming.filter(|_| parses) {
+                let chooser = ChoicePlan::new(&self.config.selection, naming).finish();
+                it.parsed = Some(self.parse_lists(it, naming, chooser.into()).await?);
             }
             let newest = match &it.parsed {
                 Some(parsed) => parsed.newest,
@@ -130,6 +141,18 @@ impl Synchronizer {
             it.newest = before.newest_of(it, newest);
         }
         Ok(())
+    }
+
+    /// Parses the lists of a set.
+    pub(in crate::sync) async fn parse_lists(
+        &self,
+        read: &ReadSet,
+        naming: &Naming,
+        chooser: Arc<Chooser>,
+    ) -> Result<ParsedLists, SyncError> {
+        let mut parser = self.list_parser(read.id, naming, chooser);
+        read.list_documents().into_iter().for_each(|list| parser.take(list));
+        parser.finish(&self.current.progress).await
     }
 
     /// Fetches one document with all below it, and notes when it is due again.

@@ -132,14 +132,12 @@ impl ReadChanges {
         let entries = root.uri().cloned().map(Entry::new).into_iter().collect();
         let asked = AskedChildren { entries, gone: HashSet::from([root.to_string()]), ..AskedChildren::default() };
         let lost = known.lost_beside(&root.to_string(), &asked, Timestamp::now());
-        let is_torn = known.is_of_the_past();
-        ReadChanges { unread, lost, is_torn, is_gone: true, ..ReadChanges::new(set, root, notes) }
+        ReadChanges { unread, lost, is_gone: true, ..ReadChanges::new(set, root, notes) }
     }
 
     /// True if this visibly goes on where `known` ends.
     pub fn goes_on(&self, known: &ChangeState) -> bool {
-        let is_silent = self.is_beyond && self.documents.is_empty() && self.unread.is_empty();
-        !self.is_torn && !is_silent && known.is_joined_by(&self.documents, &self.unread)
+        !self.is_torn && known.is_joined_by(&self.documents, &self.unread)
     }
 
     /// The state before this is applied, over a baseline that speaks for `at`. Between the two a gap may be left.
@@ -249,7 +247,10 @@ impl NewChanges {
     pub fn next_batch(&mut self, most: usize) -> Result<Vec<(SetId, NewChange)>, SyncError> {
         let mut changes = Vec::new();
         while changes.len() < most && !self.is_empty() {
-            let Some(change) = self.next()? else { break };
+            let Some(change) = self.next()? else {
+                self.left = 0;
+                break;
+            };
             self.left -= 1;
             changes.push(change);
         }
@@ -262,5 +263,33 @@ impl NewChanges {
             visit(set, &change)?;
         }
         Ok(self.news.rewind()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Change;
+
+    /// One change, of which the count says that they are two.
+    fn miscounted() -> NewChanges {
+        let (mut notes, set) = (Notes::few(), SetId(1));
+        let entry = Entry { change: Some(Change::Updated), ..Entry::new(Uri::parse("http://h/a").unwrap()) };
+        notes.add(set, (&entry, None), &0, false).unwrap();
+        let (mut notes, mut news) = notes.sorted().unwrap();
+        let (_, _, _, row) = notes.next_note::<i64>().unwrap().unwrap();
+        news.add(set, (Timestamp { seconds: 1, nanos: 0 }, 0, 0), false, row).unwrap();
+        let news = news.sorted().unwrap();
+        NewChanges { news, doubtful: Vec::new(), gone: HashSet::new(), left: 2, states: Vec::new() }
+    }
+
+    #[test]
+    fn a_batch_that_finds_no_more_is_the_last() {
+        let mut new = miscounted();
+
+        assert_eq!(new.next_batch(1).unwrap().len(), 1);
+        assert_eq!(new.next_batch(1).unwrap().len(), 0);
+
+        assert!(new.is_empty(), "whoever asks for batches until it is would ask for ever");
     }
 }

@@ -38,8 +38,12 @@ impl Polling {
 
     /// Requests a refresh, and returns the receiver of its answer.
     fn request(&self) -> oneshot::Receiver<Refreshed> {
+        self.request_with(false)
+    }
+
+    fn request_with(&self, accept_deletions: bool) -> oneshot::Receiver<Refreshed> {
         let (requester, answer) = oneshot::channel();
-        self.commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
+        self.commands.try_send(Command::Refresh { accept_deletions, requester }).unwrap();
         answer
     }
 
@@ -210,4 +214,25 @@ async fn the_end_of_live_channels_hurries_the_next_poll() {
 
     until("the Change List is due", || !server.asked().is_empty()).await;
     polling.end().await;
+}
+
+/// Promise: a person who confirms deletions is told of them, even where the Source cannot be asked for more just then.
+#[tokio::test]
+async fn confirmed_deletions_are_reported_though_the_refresh_fails() {
+    let server = Loopback::start();
+    server.put(LIST, Answer::xml(list(&server, &["/1", "/2", "/3", "/4"])));
+    let mut destination = Destination::of(&server, LIST);
+    destination.commit().await;
+    server.put(LIST, Answer::xml(list(&server, &["/1"])));
+    destination.commit().await;
+    assert_eq!(destination.paths().len(), 4, "three deletions are held back");
+    server.put(LIST, Answer::status(404));
+    let polling = Polling::begin(destination);
+
+    let told = polling.request_with(true).await.unwrap();
+
+    let applied = status::RefreshOutcome::Committed { created: 0, updated: 0, touched: 0, deleted: 3 };
+    assert_eq!(told.outcome, applied);
+    assert!(told.why().is_some_and(|why| why.contains("404")), "{:?}", told.failed);
+    assert_eq!(polling.end().await.revision().unwrap().unwrap().totals.files, 1);
 }

@@ -73,6 +73,7 @@ impl List {
 #[derive(Clone, Debug, Default)]
 struct KnownJournal {
     state: ChangeState,
+    ends: Option<Timestamp>,
     journal: BTreeMap<Uri, (Timestamp, Entry)>,
 }
 
@@ -92,11 +93,11 @@ impl DerefMut for KnownJournal {
 
 impl KnownJournal {
     fn since(at: Option<Timestamp>) -> KnownJournal {
-        KnownJournal { state: ChangeState::since(at), journal: BTreeMap::new() }
+        KnownJournal { state: ChangeState::since(at), ..KnownJournal::default() }
     }
 
     fn up_to(self, ends: Timestamp) -> KnownJournal {
-        KnownJournal { state: self.state.up_to(ends), ..self }
+        KnownJournal { ends: Some(ends), ..self }
     }
 
     fn rebased(mut self, at: Option<Timestamp>) -> KnownJournal {
@@ -176,7 +177,7 @@ fn documents(known: &KnownJournal, lists: &[List], now: i64) -> (Vec<ChangeDocum
     let documents = lists.iter().map(|list| {
         let (document, notes, _) = read(known, list, now);
         all.join(notes).unwrap();
-        document
+        ChangeDocument { ends: known.ends, ..document }
     });
     (documents.collect(), all)
 }
@@ -200,7 +201,7 @@ fn look_over(
     let mut judge = Judge::default();
     judge.add_root(documents);
     let mut news = judge.judge(notes).unwrap();
-    let mut known = KnownJournal { state: state.doubting(judge.doubts().remove(0)), journal: known.journal.clone() };
+    let mut known = KnownJournal { state: state.doubting(judge.doubts().remove(0)), ..known.clone() };
     let mut changes = Vec::new();
     while let Some((_, NewChange { change, time, entry, .. }, is_doubtful)) = news.next_change().unwrap() {
         changes.push(Told { change, time, is_doubtful, entry });

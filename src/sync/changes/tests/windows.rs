@@ -181,7 +181,7 @@ fn intervals_follow_without_a_gap_up_to_the_wanted_time() {
         let document =
             |(from, until): &(Option<i64>, Option<i64>)| read(known, &list("l", *from, *until, Vec::new()), 100).0;
         let documents: Vec<_> = intervals.iter().map(document).collect();
-        known.is_followed_by(documents.iter().map(|it| &it.state))
+        known.is_followed_by(documents.iter().map(|it| &it.state), known.ends)
     };
 
     assert!(follows(&known, &[(Some(30), None), (Some(5), Some(20)), (Some(20), Some(30))]));
