@@ -430,10 +430,14 @@ fn prometheus_reads_metrics_on_the_socket_and_a_loopback_port() {
     ] {
         assert!(after.get(&series).is_some_and(|value| *value >= 1.0), "{series}: {after:?}");
     }
-    let status_url = url.replace("metrics", "status");
-    let other =
-        Command::new("curl").args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", &status_url]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&other.stdout), "404", "the port answers nothing else");
+    for (method, path, status) in [("GET", "status", "404"), ("POST", "refresh", "404"), ("POST", "metrics", "405")] {
+        let url = url.replace("metrics", path);
+        let answered = Command::new("curl")
+            .args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", "-X", method, &url])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&answered.stdout), status, "{method} {path}: the port answers nothing else");
+    }
 }
 
 #[test]
