@@ -27,11 +27,7 @@ pub struct NewChange {
 }
 
 /// Entries of change documents, each with a note, in any order.
-pub struct Notes {
-    sorter: Sorter,
-    /// For the news.
-    empty: Sorter,
-}
+pub struct Notes(Sorter);
 
 /// Notes by set and resource; those of one resource in the order in which they were added.
 pub struct SortedNotes(Sorted);
@@ -48,8 +44,7 @@ pub struct SortedNews(Sorted);
 impl Catalog {
     /// Notes for the entries of change documents.
     pub fn notes(&self) -> Notes {
-        let sorter = || Sorter::new(&self.spill_folder, IN_MEMORY);
-        Notes { sorter: sorter(), empty: sorter() }
+        Notes(Sorter::new(&self.spill_folder, IN_MEMORY))
     }
 }
 
@@ -67,7 +62,7 @@ impl Notes {
     ) -> Result<(), CatalogError> {
         let (change, time) = (entry.change.unwrap_or(Change::Updated), Timestamp { seconds: 0, nanos: 0 });
         let row = if is_known { Vec::new() } else { ChangeRow::of(&Statement { set, change, time, entry, member }) };
-        self.sorter.add(&statement_key(set, &entry.loc), &pack(&(set, note, &row[..])))
+        self.0.add(&statement_key(set, &entry.loc), &pack(&(set, note, &row[..])))
     }
 
     /// Adds all notes of `other`, behind those that are here.
@@ -75,15 +70,15 @@ impl Notes {
     /// # Errors
     /// As [`Notes::add`].
     pub fn join(&mut self, mut other: Notes) -> Result<(), CatalogError> {
-        self.sorter.join(other.sorter.split_off()?)
+        self.0.join(other.0.split_off()?)
     }
 
     /// The notes, to be read, and the [`News`] that receive what is new. Nothing is added to the notes any more.
     ///
     /// # Errors
     /// As [`Notes::add`].
-    pub fn sorted(self) -> Result<(SortedNotes, News), CatalogError> {
-        Ok((SortedNotes(self.sorter.finish()?), News(self.empty)))
+    pub fn sorted(mut self) -> Result<(SortedNotes, News), CatalogError> {
+        Ok((SortedNotes(self.0.split_off()?.finish()?), News(self.0)))
     }
 }
 
@@ -152,8 +147,7 @@ mod tests {
     impl Notes {
         /// Notes of a test, so few that they stay in memory.
         pub fn few() -> Notes {
-            let sorter = || Sorter::new(&SpillFolder::new(std::path::Path::new("/nowhere")), 1 << 20);
-            Notes { sorter: sorter(), empty: sorter() }
+            Notes(Sorter::new(&SpillFolder::new(std::path::Path::new("/nowhere")), 1 << 20))
         }
     }
 

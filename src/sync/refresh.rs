@@ -5,7 +5,7 @@
 
 use super::changes::ChangeState;
 use super::commit::Merge;
-use super::fetch::lists::missing as lists_missing;
+use super::fetch::lists;
 use super::fetch::new_changes::{NewChanges, ReadChanges};
 use super::followed_set::FollowedSet;
 use super::position::Position;
@@ -227,7 +227,7 @@ impl Synchronizer {
         if !is_same && !is_new {
             // A new baseline is made of the packages too.
             self.read_dumps((&step.sets, &step.position), &mut read, true).await?;
-            missing = lists_missing(&step.source, &step.sets, &read);
+            missing = lists::missing(&step.source, &step.sets, &read);
         }
         let Some(older) = self.believe(step, &read, is_same)? else { return self.advance(step, changes).await };
         let mut base = step.position.clone();
@@ -247,7 +247,7 @@ impl Synchronizer {
         is_new: bool,
     ) -> Result<(Vec<Missing>, Naming), SyncError> {
         self.read_dumps((&step.sets, &step.position), read, is_new).await?;
-        let missing = lists_missing(&step.source, &step.sets, read);
+        let missing = lists::missing(&step.source, &step.sets, read);
         self.fail_if_nothing(step, read, &missing)?;
         let naming = self.naming(&step.source, read).await?;
         self.date_lists(&step.position, Some(&naming), read).await?;

@@ -141,10 +141,12 @@ impl DocumentReading<'_> {
         }
         let position = self.document.state.prefix.entries;
         self.extend_prefix(digest(&entry, member.as_ref()));
+        let (from, until) = self.interval(header);
+        // Nearly always the head says that a document has replaced the old one.
+        self.is_other |= position == 0 && self.before.entries > 0 && self.is_another(from);
         if self.is_other && self.before.entries > 0 {
             return Ok(ControlFlow::Break(()));
         }
-        let (from, until) = self.interval(header);
         let is_within = |time: Timestamp| from.is_none_or(|from| from <= time) && until.is_none_or(|it| time <= it);
         let borne = Stamp::of(&entry, self.latest);
         let stamp = borne.filter(|it| it.is_datetime || is_within(it.time));

@@ -144,6 +144,22 @@ struct Looked {
 /// Reads a list; how many of its entries were compared with the journal.
 fn read(known: &KnownJournal, list: &List, now: i64) -> (ChangeDocument, Notes, usize) {
     let compared = std::cell::Cell::new(0);
+    let (document, notes, _) = read_by(known, list, now, &compared);
+    (document, notes, compared.get())
+}
+
+/// The same; how many entries were visited.
+fn read_and_count(known: &KnownJournal, list: &List, now: i64) -> (ChangeDocument, Notes, usize) {
+    read_by(known, list, now, &std::cell::Cell::new(0))
+}
+
+fn read_by(
+    known: &KnownJournal,
+    list: &List,
+    now: i64,
+    compared: &std::cell::Cell<usize>,
+) -> (ChangeDocument, Notes, usize) {
+    let mut visited = 0;
     let journal = |entry: &Entry, _: Option<&PackageMember>, time| {
         compared.set(compared.get() + 1);
         Ok(known.compare(entry, time))
@@ -162,6 +178,7 @@ fn read(known: &KnownJournal, list: &List, now: i64) -> (ChangeDocument, Notes, 
         >| {
             let header = list.header();
             for entry in &list.entries {
+                visited += 1;
                 if visit(&header, entry.clone(), None)?.is_break() {
                     break;
                 }
@@ -169,7 +186,7 @@ fn read(known: &KnownJournal, list: &List, now: i64) -> (ChangeDocument, Notes, 
             Ok(header)
         });
     let (document, notes) = document.unwrap();
-    (document, notes, compared.get())
+    (document, notes, visited)
 }
 
 fn documents(known: &KnownJournal, lists: &[List], now: i64) -> (Vec<ChangeDocument>, Notes) {

@@ -174,6 +174,18 @@ fn until_as_the_time_of_the_request_is_nothing_new() {
     assert!(news.changes.is_empty() && news.known.knows_the_same(&known));
 }
 
+/// One that begins anew is read to its end once, though its first entry is the old one.
+#[test]
+fn a_document_that_has_replaced_the_old_one_is_read_once() {
+    let entries = || ["a", "b", "c"].map(|name| change(name, Updated)).to_vec();
+    let known = look(&KnownJournal::since(Some(t(10))), &[list("l", Some(5), Some(20), entries())], 20).1.known;
+    let replaced = list("l", Some(50), None, entries());
+
+    let (document, _, visited) = read_and_count(&known, &replaced, 100);
+
+    assert_eq!((document.has_undated, visited), (true, 4));
+}
+
 #[test]
 fn intervals_follow_without_a_gap_up_to_the_wanted_time() {
     let known = KnownJournal::since(Some(t(10)));
