@@ -62,8 +62,7 @@
 //!    Only the paths that changes name are visited.
 //! 5. `catalog/version.rs` decides whether the content has changed. If it has, the path gets a new inode, and the old one becomes an
 //!    orphan. Its object is pinned before the commit, until the invalidator finds that the kernel does not know it: an open file
-//!    keeps its bytes. The journal
-//!    remembers the change in the same commit, so that an older list cannot undo it.
+//!    keeps its bytes. The journal remembers the change in the same commit, so that an older list cannot undo it.
 //! 6. The commit sends an `Invalidation` through a channel. `fs/invalidator/mod.rs`, which runs in a separate thread, makes the kernel drop
 //!    the name. The next `open` sees the new version.
 //!

@@ -48,7 +48,7 @@ pub(super) use table::DownloadTable;
 use super::blocks::Sink;
 use super::store::Object;
 use super::trust::Trust;
-use super::{Content, ContentError, Event, FetchSpec, Verified};
+use super::{Content, ContentError, Event, FetchSpec};
 use crate::platform::ino::Ino;
 use crate::source::http::Requester;
 use attempts::run_download;

@@ -21,7 +21,7 @@ mod sizes;
 mod streams;
 mod unread;
 
-use super::super::{ContentConfig, Fixity, Mirrors, Unannounced};
+use super::super::{ContentConfig, Fixity, Mirrors, Unannounced, Verified};
 use super::*;
 use crate::content::fixity::{BLOCK, Verifier, WHOLE_LIMIT};
 use crate::document::Uri;

@@ -174,7 +174,7 @@ fn until_as_the_time_of_the_request_is_nothing_new() {
     assert!(news.changes.is_empty() && news.known.knows_the_same(&known));
 }
 
-/// One that begins anew is read to its end once, though its first entry is the old one.
+/// A document that begins anew is read to its end once, although its first entry is the old one.
 #[test]
 fn a_document_that_has_replaced_the_old_one_is_read_once() {
     let entries = || ["a", "b", "c"].map(|name| change(name, Updated)).to_vec();
