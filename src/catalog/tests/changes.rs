@@ -3,12 +3,6 @@
 use super::*;
 use crate::document::Change;
 
-pub(super) fn catalog() -> (tempfile::TempDir, Catalog) {
-    let folder = tempfile::tempdir().unwrap();
-    let catalog = open(folder.path());
-    (folder, catalog)
-}
-
 pub(super) const ONE: SetId = SetId(0);
 pub(super) const OTHER: SetId = SetId(7);
 

@@ -1,6 +1,6 @@
 //! Deletions that are held back: each rule by the smallest example.
 
-use super::changes::{ONE, OTHER, apply, catalog, files, held, list, measured, paths, statement};
+use super::changes::{ONE, OTHER, apply, files, held, list, measured, paths, statement};
 use super::*;
 use crate::document::Change;
 use std::collections::BTreeSet;

@@ -1,6 +1,5 @@
 //! So much at once that nothing of it may be held in memory name by name.
 
-use super::changes::catalog;
 use super::*;
 use crate::document::{Algorithm, Change};
 

@@ -1,6 +1,7 @@
 //! The catalog from outside: a model it is compared with, and the faults it must survive.
 
 mod changes;
+mod effects;
 mod faults;
 mod held;
 mod histories;
@@ -184,4 +185,18 @@ impl XorshiftStar {
             items.swap(index, self.below(index as u64 + 1) as usize);
         }
     }
+}
+
+/// An empty catalog, and its folder.
+fn catalog() -> (tempfile::TempDir, Catalog) {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    (folder, catalog)
+}
+
+/// An entry with more than its address.
+fn with(loc: &str, describe: impl FnOnce(&mut Entry)) -> Entry {
+    let mut entry = entry(loc);
+    describe(&mut entry);
+    entry
 }

@@ -1,6 +1,6 @@
 //! Revisions that share so little with the one before that they are written whole into a store of their own.
 
-use super::changes::{ONE, OTHER, apply, catalog, held, list, measured, statement};
+use super::changes::{ONE, OTHER, apply, held, list, measured, statement};
 use super::*;
 use crate::document::Change;
 use std::fs;
