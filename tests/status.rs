@@ -236,6 +236,23 @@ fn a_check_is_one_line_and_an_exit_code() {
     says(check(), 2, "RESYNCFS CRITICAL - ", "no resyncfs mount there");
 }
 
+/// Refreshes are due much later, and all that is shown is in step still.
+#[test]
+fn a_check_warns_of_a_host_that_does_not_answer() {
+    let source = Source::start();
+    let names = ["a", "b", "c", "d"];
+    names.iter().for_each(|name| source.put(name, Resource::new(*name)));
+    let mounted = Mounted::new(&source.list_url(), "poll=1h");
+    names.iter().for_each(|name| source.fault(name, Fault::StallHead(Duration::ZERO), u64::MAX));
+    names.iter().for_each(|name| drop(fs::read(mounted.join(name)).unwrap_err()));
+
+    let output = run(&["status", "--check", mounted.path().to_str().unwrap()]);
+
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.starts_with("RESYNCFS WARNING - ") && text.contains(" does not answer"), "{text}");
+}
+
 #[test]
 fn a_mount_without_xattrs_is_found_all_the_same() {
     let (_source, mounted) = one_file("poll=1h,noxattr");

@@ -11,6 +11,9 @@ use std::time::Duration;
 /// A refresh that is due for so long does not come.
 const OVERDUE: Duration = Duration::from_secs(15 * 60);
 
+/// A host whose requests failed so often one after the other does not answer. Fewer may be chance.
+const SILENT: u32 = 3;
+
 /// The states of a service; their numbers are the exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -77,6 +80,7 @@ pub fn judged(status: &Status, clock: &Clock) -> (Level, String) {
         let pause = host.paused_for.map(duration);
         let name = host.host.as_deref().unwrap_or("a host");
         warnings.extend(pause.map(|pause| format!("{name} asks for a pause of {pause}")));
+        warnings.extend((host.failures_in_a_row >= SILENT).then(|| format!("{name} does not answer")));
     }
     if status.cache.bytes > status.cache.quota {
         warnings.push(format!("the cache takes {} of {}", size(status.cache.bytes), size(status.cache.quota)));
