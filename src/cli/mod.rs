@@ -110,7 +110,7 @@ pub enum Exit {
     Full = 10,
     /// An audit has no result: a part of the Source is missing now.
     Unjudged = 11,
-    /// The doctor found what a mount fails for.
+    /// The doctor found a problem that prevents a mount.
     Unfit = 12,
     /// Interrupted.
     Interrupted = 130,
@@ -130,7 +130,7 @@ impl Exit {
         9  an audit found differences, or a check of the cache found damage\n  \
         10  the cache is too full for the files to prefetch\n  \
         11  an audit has no result, because a part of the Source is missing now\n  \
-        12  doctor found what a mount fails for\n \
+        12  doctor found a problem that prevents a mount\n \
         130  interrupted";
 }
 

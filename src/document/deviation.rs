@@ -69,7 +69,7 @@ rules! {
     ItemWithoutLink "" "items of a feed without a link or an enclosure";
     LocRepeated "7" "second addresses of an entry";
     LocMalformed "7" "addresses that are not URIs";
-    OtherScheme "7" "addresses of other schemes than http and https, which are no files";
+    OtherScheme "7" "addresses that are neither http nor https, and so are not files";
     AddressRepeated "7" "entries for a resource that an earlier entry of the list names";
     UriRelative "7" "relative addresses";
     UriUnescaped "7" "addresses with characters that must be percent-encoded";
@@ -77,13 +77,13 @@ rules! {
     LinkIncomplete "7" "links without href or rel";
     LinkMalformed "7" "links to addresses that are not URIs";
     TimeUnreadable "7" "unreadable times";
-    TimeSpelling "7" "times that are not to the letter a W3C Datetime, with T and a zone";
+    TimeSpelling "7" "times that are not valid W3C Datetimes, with T and a zone";
     HashUnreadable "7" "unreadable hashes";
     HashSpelling "7" "digests that are not in hex after a name such as md5 or sha-256";
     LengthUnreadable "7" "lengths that are not a number of bytes";
     ChangeUnknown "7" "values of change other than created, updated and deleted";
     ChangeFrequencyUnknown "7" "unknown values of <changefreq>";
-    PriorityUnreadable "7" "values of pri that are no integer from 1 to 999,999";
+    PriorityUnreadable "7" "values of pri that are not integers from 1 to 999,999";
     ChildCapabilityMissing "7" "entries of a Source Description or Capability List without a capability";
     UpMissing "7" r#"documents without a link to the one above them, rel="up""#;
     CapabilityRepeated "9" "repeated capabilities of a Capability List";

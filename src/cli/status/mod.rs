@@ -29,7 +29,7 @@ pub struct StatusArgs {
     /// Print one line for monitoring; exit code 0: in step, 1: a warning, 2: failing
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     check: bool,
-    /// Write a page for a browser to FILE, with all that it needs
+    /// Write a self-contained page for a browser to FILE
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "watch", "check"])]
     html: Option<PathBuf>,
     /// The folder of the mount, or the NAME of /etc/resyncfs/NAME.toml; without it all your mounts

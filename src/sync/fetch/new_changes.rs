@@ -290,6 +290,6 @@ mod tests {
         assert_eq!(new.next_batch(1).unwrap().len(), 1);
         assert_eq!(new.next_batch(1).unwrap().len(), 0);
 
-        assert!(new.is_empty(), "whoever asks for batches until it is would ask for ever");
+        assert!(new.is_empty(), "a loop over the batches would not end");
     }
 }
