@@ -344,7 +344,7 @@ fn addresses_of_other_schemes_hold_no_deletion() {
     let (printed, code) = run(&["audit", &address]);
     assert_eq!(code, Some(0), "{printed}");
     let (printed, _) = run(&["explore", &address]);
-    assert!(printed.contains("which are no files: 2") && printed.contains("mailto:a@example.org"), "{printed}");
+    assert!(printed.contains("which are not files: 2") && printed.contains("mailto:a@example.org"), "{printed}");
 }
 
 #[test]

@@ -69,7 +69,7 @@ rules! {
     ItemWithoutLink "" "items of a feed without a link or an enclosure";
     LocRepeated "7" "second addresses of an entry";
     LocMalformed "7" "addresses that are not URIs";
-    OtherScheme "7" "addresses that are neither http nor https, and so are not files";
+    OtherScheme "7" "addresses of other schemes than http and https, which are not files";
     AddressRepeated "7" "entries for a resource that an earlier entry of the list names";
     UriRelative "7" "relative addresses";
     UriUnescaped "7" "addresses with characters that must be percent-encoded";
