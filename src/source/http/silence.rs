@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 /// A connection that has brought answers may be silent for so long.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Patience where a document is requested, which some hosts make at each request. No reader waits for it.
 const PATIENCE_WITH_DOCUMENTS: Duration = Duration::from_secs(15);

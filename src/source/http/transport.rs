@@ -4,7 +4,7 @@
 use super::certificates::tls;
 use super::policy::{AddressRefusal, Reach, is_public};
 use super::resolver::{self, NameCache};
-use super::{HttpConfig, HttpError, Way};
+use super::{HttpConfig, HttpError, Way, silence};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::HeaderValue;
 use std::net::{IpAddr, SocketAddr};
@@ -22,9 +22,10 @@ const HTTP2_HEAD: u32 = 256 << 10;
 const IDLE: Duration = Duration::from_secs(60);
 /// Idle time of connections for ranges, of which there are many for a short time.
 const IDLE_RANGES: Duration = Duration::from_secs(15);
-/// A host that takes no further connections may leave them without an answer. The range is then asked for over the shared connection, before its
-/// reader loses patience.
-const CONNECT_RANGES: Duration = Duration::from_secs(3);
+/// A host that takes no further connections may leave them without an answer. The range is then asked for over the shared connection. A probe for
+/// dead connections would replace that one first, so it comes later.
+const CONNECT_RANGES: Duration = Duration::from_secs(2);
+const _: () = assert!(CONNECT_RANGES.as_millis() + 500 < silence::PATIENCE.as_millis());
 /// HTTP/2 flow control for one body.
 const STREAM_WINDOW: u32 = 2 << 20;
 /// How often a connection with requests under way is asked whether it is alive, and how long it may take to answer.
