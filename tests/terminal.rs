@@ -110,4 +110,12 @@ fn the_page_for_a_browser_needs_nothing_else() {
         assert!(!page.contains(foreign), "{foreign} in {page}");
     }
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1, "nothing else is left");
+
+    let refused =
+        Command::new(PROGRAM).args(["status", "--html"]).arg(scratch.path()).arg(mounted.path()).output().unwrap();
+
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let message = String::from_utf8_lossy(&refused.stderr);
+    let folder = scratch.path().to_str().unwrap();
+    assert!(message.contains(&format!("{folder}: the page cannot be written: ")), "{message}");
 }

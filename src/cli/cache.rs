@@ -158,7 +158,7 @@ fn clear(cache: &CacheFolder, name: Option<&str>, unused: bool) -> Result<Exit, 
     let in_use = cleared.in_use.iter().map(|tree| {
         let holder = tree.holder.as_deref().unwrap_or("another process");
         let end = tree.mounted.iter().map(|directory| format!("; end it first with: resyncfs unmount {directory}"));
-        format!("{} is in use by {holder}{}", tree.source, end.collect::<String>())
+        format!("{} stays: it is in use by {holder}{}", tree.source, end.collect::<String>())
     });
     Err(CliError::new(Exit::Busy, in_use.collect::<Vec<_>>().join("\n")))
 }

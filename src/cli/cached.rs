@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Receiver;
 /// Download files and folders of a mount into its cache, so that later reads do not wait
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Files that are in the cache already are not downloaded again: after an interruption run the \
-same command again to continue. Older files give way in a full cache. The prefetch ends when the cache is full of its own files (exit code \
+same command again to continue. A full cache drops older files. The prefetch ends when the cache is full of its own files (exit code \
 10). Downloads for readers go first. Ctrl-C ends it.")]
 pub struct PrefetchArgs {
     /// Only show how many files and bytes would be downloaded

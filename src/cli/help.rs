@@ -144,7 +144,7 @@ fn help(words: &[String]) -> Option<String> {
     Some(found.render_long_help().to_string())
 }
 
-/// Print the script by which a shell completes commands, options, topics and mounts
+/// Print the script that lets a shell complete commands, options, topics and mounts
 #[derive(Debug, clap::Args)]
 #[command(after_help = "For example: resyncfs completions bash > ~/.local/share/bash-completion/completions/resyncfs")]
 pub struct CompletionsArgs {

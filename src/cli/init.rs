@@ -37,7 +37,7 @@ pub struct InitArgs {
     /// A site, a page, a DOI, a Source Description, a Capability List, a list, a sitemap, or a list on disk
     #[arg(value_name = "SOURCE")]
     source: String,
-    /// The folder to mount on; it is made if it is not there
+    /// The folder to mount on; it is created if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

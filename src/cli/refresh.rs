@@ -20,6 +20,10 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Update a mount from its Source now, and show what changed
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A document whose host does not answer is requested again for two minutes; a pause that the host asks for \
+does not count. Then the command fails, and the files stay as they were. Ctrl-C ends the command, not the refresh."
+)]
 pub struct RefreshArgs {
     /// Confirm the unconfirmed deletions, so that their files disappear
     #[arg(long)]

@@ -59,7 +59,7 @@ rules! {
     LineUnreadable "7" "lines of a text that are neither a URL alone nor URL, length and path";
     HeaderAfterEntries "7" "rs:md or rs:ln of the document behind its entries";
     ContentAfterRoot "7" "content behind the root element";
-    MetadataMissing "7" "documents of ResourceSync without a capability";
+    MetadataMissing "7" "ResourceSync documents that do not state their capability";
     SitemapLine "6.3.4" "Sitemap lines of robots.txt without an address";
     SitemapIsPage "6.3.4" "web pages that robots.txt names as sitemaps";
     PlainSitemapLeftOut "6.3.4" "because robots.txt names Resource Lists, other plain sitemaps are ignored";
@@ -84,7 +84,7 @@ rules! {
     ChangeUnknown "7" "values of change other than created, updated and deleted";
     ChangeFrequencyUnknown "7" "unknown values of <changefreq>";
     PriorityUnreadable "7" "values of pri that are not integers from 1 to 999,999";
-    ChildCapabilityMissing "7" "entries of a Source Description or Capability List without a capability";
+    ChildCapabilityMissing "7" "entries of a Source Description or Capability List that do not state their capability";
     UpMissing "7" r#"documents without a link to the one above them, rel="up""#;
     CapabilityRepeated "9" "repeated capabilities of a Capability List";
     PathMissing "11.2" "entries of a manifest without a path";

@@ -212,9 +212,10 @@ impl Report {
         }
         let ValidatorCounts { strong, other, none } = validators;
         if strong < answered {
-            let counts = format!("{strong} of {answered} have a strong ETag, {other} another validator, {none} none");
-            let effect = "only a file with a strong ETag is downloaded in parts, and resumed after an interruption";
-            screen.line("  validators", format!("{counts}: {effect}"));
+            let counts =
+                format!("{strong} of {answered} have a strong ETag, {other} a weak one or a date, {none} neither");
+            let effect = "the server must send a strong ETag for a file to be downloaded in parts, and resumed after an interruption";
+            screen.line("  resuming", format!("{counts}: {effect}"));
         }
         let Pages { asked, with_items, .. } = self.pages;
         if *pages > 0 {

@@ -2,7 +2,7 @@
 //! person looks for first: is it well, what is downloading, how full is the cache, how do the hosts answer, what went wrong.
 
 use super::check::{Level, judged};
-use super::{Answers, CliError};
+use super::{Answers, CliError, Exit};
 use crate::cli::progress::Activity;
 use crate::cli::refresh::sentence;
 use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
@@ -10,7 +10,7 @@ use crate::mount::status::{DownloadStatus, ErrorStatus, MinuteStatus, Status};
 use crate::source::http::HostTraffic;
 use std::fmt::Write as _;
 use std::fs::Permissions;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -24,10 +24,12 @@ const CURVE: (f64, f64) = (300.0, 60.0);
 
 /// Writes the page to `file`, which is replaced as a whole: who loads it meanwhile gets the page before.
 pub fn write(file: &Path, answers: &Result<Answers<Status>, CliError>, clock: &Clock) -> Result<(), CliError> {
+    let failed = |cause: io::Error| CliError::at(Exit::Failure, file, format!("the page cannot be written: {cause}"));
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut new = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder)?;
-    new.write_all(page(answers, clock).as_bytes())?;
-    new.persist(file).map_err(|cause| cause.error)?;
+    let mut new =
+        tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder).map_err(failed)?;
+    new.write_all(page(answers, clock).as_bytes()).map_err(failed)?;
+    new.persist(file).map_err(|cause| failed(cause.error))?;
     Ok(())
 }
 

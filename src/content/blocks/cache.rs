@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What an entry takes beyond its bytes.
+/// Memory of an entry beyond its bytes.
 const OVERHEAD: usize = 256;
 
 /// What holds a block.

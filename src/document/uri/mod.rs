@@ -22,7 +22,7 @@ pub enum UriError {
     #[error("{:?}: only http and https can be mounted", without_userinfo(.0))]
     Scheme(String),
     /// A relative reference and nothing to resolve it against.
-    #[error("{:?} is relative and the document has no URI of its own", without_userinfo(.0))]
+    #[error("{:?} is relative, and the address of the document is unknown", without_userinfo(.0))]
     Relative(String),
     /// No host, a bad port, or an empty string.
     #[error("{:?} is not a URI", without_userinfo(.0))]

@@ -83,7 +83,7 @@ impl PackageBytes {
     async fn more(&mut self, most: u64) -> Result<Bytes, PackageError> {
         let most = most.min(self.version.length.saturating_sub(self.position));
         if most == 0 {
-            return Err(PackageError::damaged(&self.remote.package, "a member goes on past its end"));
+            return Err(PackageError::damaged(&self.remote.package, "a member continues past its end"));
         }
         match &self.place {
             BytesPlace::Memory(bytes) => {

@@ -101,7 +101,7 @@ impl Directory {
         let name = |record: &MemberRecord| String::from_utf8_lossy(parsed.name(record)).into_owned();
         for (number, record) in parsed.records.iter().enumerate() {
             let Some(end) = record.least_end().filter(|end| *end <= parsed.start) else {
-                let what = format!("the member {:?} lies past the directory", name(record));
+                let what = format!("the member {:?} is past the directory", name(record));
                 return Err(PackageError::damaged(package, what));
             };
             if let Some(next) = parsed.records.get(number + 1).filter(|next| next.header < end) {

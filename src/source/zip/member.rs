@@ -233,7 +233,7 @@ impl Member {
             match (status, is_at_end) {
                 (Status::StreamEnd, true) => return Ok(None),
                 (Status::StreamEnd, false) => return Err(self.wrong("ends before its packed bytes do")),
-                (_, true) => return Err(self.wrong("goes on past its packed bytes")),
+                (_, true) => return Err(self.wrong("continues past its packed bytes")),
                 (_, false) if taken == 0 && !self.input.is_empty() => {
                     return Err(self.wrong("is not deflated as it should be"));
                 }

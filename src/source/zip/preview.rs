@@ -352,7 +352,7 @@ impl Packages {
 fn check(copy: &Manifest, wanted: &Capability) -> Result<(), PackageError> {
     let unknown = |why| Err(PackageError::Unknown { package: copy.package().clone(), why });
     match (copy.is_sound()?, copy.capability().as_ref() == Some(wanted)) {
-        (_, false) => unknown(format!("the copy of its manifest is no {}", wanted.as_str())),
+        (_, false) => unknown(format!("the copy of its manifest is not a {}", wanted.as_str())),
         (false, true) => unknown("the copy of its manifest lists nothing".to_owned()),
         (true, true) => Ok(()),
     }
