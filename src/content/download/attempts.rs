@@ -303,6 +303,8 @@ impl DownloadTask {
         }
         let mut response = self.ask_where_it_is_read(place, window).await?;
         if from > 0 && self.is_of_another_node(&response) {
+            // The next request may need its permit.
+            drop(response);
             response = self.ask(place, from, None).await?;
         }
         let round_trip = response.round_trip;

@@ -47,6 +47,8 @@ impl DownloadTask {
         let is_window = matches!(response.status, Status::Partial { first, last, total: Some(_) }
             if first == bytes.start && last == bytes.end - 1);
         if !is_window || !is_of_version || response.encoding.is_some() {
+            // The next request may need its permit.
+            drop(response);
             return self.ask(place, self.received, self.if_range()).await;
         }
         // Before it is announced, for then readers look for it.

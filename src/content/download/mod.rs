@@ -203,16 +203,22 @@ impl Content {
     /// No file and no database is read under the lock of the table. A new download is put into the table first, and then the object is
     /// looked for again: a download leaves the table only after its object can be found.
     fn join(self: &Arc<Self>, spec: &FetchSpec, joining: Joining) -> Result<Joined, ContentError> {
-        let is_under_way = self.table.get(spec.ino).is_some();
-        if !is_under_way {
+        let under_way = self.table.get(spec.ino);
+        if under_way.is_none() {
             if let Some(object) = self.local.find(spec) {
                 return Ok(Joined::Here(object));
             }
         }
         if let Joining::Read(_, offset, length) = joining {
+            // The bytes that a read failed to get may have come since.
+            let is_here = |it: &Arc<Download>| matches!(it.look(offset, length, false, None), Look::Here(_));
             let (failures, now) = (self.failures(), Instant::now());
-            let of_inode = || failures.inode(spec.ino, now).filter(|_| !is_under_way);
-            if let Some(error) = failures.read(spec.ino, offset, length, now).or_else(of_inode) {
+            let error = match &under_way {
+                Some(it) if is_here(it) => None,
+                Some(_) => failures.read(spec.ino, offset, length, now),
+                None => failures.read(spec.ino, offset, length, now).or_else(|| failures.inode(spec.ino, now)),
+            };
+            if let Some(error) = error {
                 return Err(error);
             }
         }

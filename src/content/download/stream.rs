@@ -403,6 +403,7 @@ impl DownloadTask {
             }),
             Judged::Wrong(what) => Err(self.wrong(what)),
             Judged::Other => Err(self.changed()),
+            Judged::Final => Err(Stop::End(Ended::Failed(ContentError::Changed { uri: self.spec.uri.clone() }))),
             Judged::Poison => {
                 let what = "bytes that were read before the check were wrong".into();
                 let error = ContentError::Mismatch { uri: self.spec.uri.clone(), what };

@@ -44,6 +44,8 @@ pub(super) enum Judged {
     Wrong(String),
     /// Another version than the one whose size or bytes were shown before.
     Other,
+    /// The same, and its digest is the published one: every other body would be wrong.
+    Final,
     /// The object is right, committed, and not what was handed out.
     Poison,
 }
@@ -104,24 +106,21 @@ impl Judging {
             // A digest of coded bytes does not name the decoded ones.
             _ => ObjectKey::inode(&self.content.config.source, self.ino),
         };
-        if self.shown.is_some_and(|shown| shown != written.length()) {
-            // The size that was shown cannot be taken back, but the name's next inode may have the object.
-            if matches!(verified, Verified::Digest(_)) {
-                written.commit(&key)?;
-            } else {
+        let has_other_size = self.shown.is_some_and(|shown| shown != written.length());
+        if has_other_size || !self.download.state().agrees() {
+            if !matches!(verified, Verified::Digest(_)) {
                 written.discard();
+                return Ok(Judged::Other);
             }
-            return Ok(Judged::Other);
-        }
-        if !self.download.state().agrees() {
-            let is_vouched = matches!(verified, Verified::Digest(_));
-            if is_vouched {
-                written.commit(&key)?;
-            } else {
-                written.discard();
-            }
+            // What was shown cannot be taken back, but the name's next inode may have the object.
+            written.commit(&key)?;
             // The blocks of a coded body are not those of the object: whether they agree is unknown.
-            return Ok(if is_vouched && !is_decoded { Judged::Poison } else { Judged::Other });
+            return Ok(if has_other_size || is_decoded { Judged::Final } else { Judged::Poison });
+        }
+        if self.download.outcome().is_some() {
+            // It was cancelled, and another download may have the name.
+            written.discard();
+            return Ok(Judged::Other);
         }
         let object = written.commit(&key)?;
         Ok(Judged::Right { object, key, verified, digest: seen.digest })

@@ -108,7 +108,9 @@ async fn a_first_read_of_the_end_survives_odd_answers() {
             true => answer(request, body),
             false => honest(request, body, Some(ETAG)),
         });
-        let mounted = Mounted::plain(&server);
+        let folder = TempDir::new().unwrap();
+        // With one connection no answer may be kept while another is waited for.
+        let mounted = Mounted::asking(&server, config(&folder, &server.uri("/")), folder, 1);
 
         read_the_end(&mounted, &vouched(&server, &body), &body).await;
 

@@ -221,6 +221,7 @@ async fn a_wrong_head_costs_the_inode_but_not_the_verified_object() {
 
     assert_eq!(mounted.size(&first).await.unwrap(), 999);
     assert!(matches!(mounted.read_all(&first).await, Err(ContentError::Changed { .. })), "never 1000 bytes of 999");
+    assert_eq!(server.count("GET"), 1, "no other body can have the published digest");
     assert_eq!(mounted.events().last(), Some(&Event::Changed(first.ino)));
     assert_eq!(mounted.size(&next).await.unwrap(), 1_000);
     assert_eq!(mounted.read_all(&next).await.unwrap(), body);
