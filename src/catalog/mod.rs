@@ -1,13 +1,14 @@
 //! The persistent index: which names exist, which inode and attributes each has, and which resource it stands for.
 //!
-//! Readers see one revision at a time through a [`Snapshot`]. The only writers are a [`Commit`] and [`Catalog::renew`], driven by `sync`.
+//! Readers see one revision at a time through a [`Snapshot`]. Only a [`Commit`] and [`Catalog::renew`], both driven by
+//! `sync`, change the tree.
 //!
 //! - A path is a function of the set of URIs that the Source lists ([`naming`]).
 //! - An inode is a path with one content version: other content is another inode, no number is ever given twice. `version` decides
 //!   what makes a version.
 //! - An entry id belongs to a path for as long as the path exists, and is its directory cookie.
-//! - An inode that loses its name is an orphan until the kernel has forgotten it, or the catalog is opened again. Where the kernel
-//!   has seen no name of its folder, it is dropped at once (`known_folders`).
+//! - An inode that loses its name is an orphan until the kernel has forgotten it, or the catalog is opened again. Where the tree is
+//!   written whole and the kernel has seen no name of its folder, it is dropped at once (`known_folders`).
 //! - A revision is the whole tree with the position of `sync`: it is shown whole or not at all.
 //! - A resource is a member of one or more sets, and goes when the last drops it. It is shown as the latest statement has it.
 //! - A change that was applied stays in the journal until its set's list speaks for a later time: an older list neither

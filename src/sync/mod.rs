@@ -1,12 +1,13 @@
-//! Keeping in step with the Source: what exists from its lists or dumps, then what changes. The only writer of the catalog.
+//! Keeping in step with the Source: what exists from its lists or dumps, then what changes. No other room changes
+//! the tree of the catalog.
 //!
 //! A refresh asks for documents conditionally: all of them, those that are due (`scheduler`), or what a notification names (`push`).
 //! New changes (`changes`) are applied to the current revision. Where a list differs from what the revision was made of,
 //! or the changes do not continue from the last refresh, all lists are merged into a new statement of what exists (`fetch`), brought
 //! forward by the changes.
 //!
-//! Either way there is one commit (`commit`), which holds the [`position::Position`] too; the guard decides what may go. A failure before
-//! it changes nothing, and what was committed is never applied again. The kernel is notified afterwards.
+//! Each commit (`commit`) holds the [`position::Position`] too; the guard decides what may go. A baseline is one commit, changes are
+//! one or more. A failure leaves what was committed before, which is never applied again. The kernel is notified after each.
 
 mod ask;
 pub mod audit;
