@@ -7,10 +7,11 @@ use super::naming::{beside_folder, disambiguated};
 use super::store::codec::damaged;
 use super::store::keys::digest;
 use super::store::record::{NamedNode, NodeRecord, ResourceRecord, RevisionRecord, SetTable};
-use super::store::{TableId, TreeStore};
+use super::store::{ROOT, TableId, TreeStore};
 use super::{CatalogError, Naming};
 use crate::document::Uri;
 use heed::RoTxn;
+use std::collections::VecDeque;
 use std::ops::Bound;
 
 /// The revision that is shown.
@@ -63,6 +64,27 @@ impl<'o> Base<'o> {
         }
         let corrupt = || damaged("resource", path);
         Ok(self.uri(node)? == uri(new, &slashed(path).ok_or_else(corrupt)?, naming).ok_or_else(corrupt)?)
+    }
+
+    /// Calls `visit` for each file of this revision, folder by folder.
+    pub(super) fn each_file(
+        &self,
+        visit: &mut dyn FnMut(&Uri, &ResourceRecord<'o>) -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
+        let mut folders = VecDeque::from([(ROOT, String::new())]);
+        while let Some((folder, above)) = folders.pop_front() {
+            for child in self.store.children(self.txn, folder, 0)? {
+                let child = child?;
+                let corrupt = || damaged("resource", child.node.name);
+                let name = std::str::from_utf8(child.node.name).map_err(|_| corrupt())?;
+                let path = if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
+                match child.node.resource {
+                    Some(record) => visit(&uri(&record, &path, self.known_naming()?).ok_or_else(corrupt)?, &record)?,
+                    None => folders.push_back((child.node.ino, path)),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The names of the group of `path`, each file with its URI.

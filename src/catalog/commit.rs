@@ -3,8 +3,8 @@
 //! 1. Statements become facts ([`Facts`]): entries of lists and manifests at once, changes when the journal has been read.
 //! 2. Facts are compared with the revision that is shown ([`Diff`]); the caller decides what of the losses is held back, and what is held
 //!    back is stated with the rest.
-//! 3. Changes and few edits of lists are written in place ([`in_place`]), many edits of lists and a first revision whole ([`whole`]):
-//!    tree, journal, held deletions and the caller's position in one transaction.
+//! 3. Few edits are written in place ([`in_place`]), many and a first revision whole ([`whole`]): tree, journal, held deletions and the
+//!    caller's position in one transaction. So many changes that the tree is written whole state all that is shown with them.
 
 use super::base::Base;
 use super::edit::Diff;
@@ -39,8 +39,13 @@ pub struct Commit<'c> {
     catalog: &'c Catalog,
     scope: FactScope,
     facts: Facts,
-    /// Changes, as rows of the journal.
+    /// Changes, as rows of the journal, and how many they are.
     changes: Sorter,
+    count: u64,
+    /// True for a commit of changes, also where it states the whole tree with them.
+    is_of_changes: bool,
+    /// The sets of the changes.
+    changed_sets: BTreeSet<SetId>,
     /// The set that is being listed.
     set: SetId,
     /// Sets of which nothing is held back any more but what is decided now.
@@ -64,7 +69,7 @@ impl Catalog {
     /// Begins a commit of changes over the current revision, under its naming.
     pub fn commit_of_changes(&self) -> Commit<'_> {
         let mut commit = Commit::with_memory(self, Naming::default(), SMALL_SORT);
-        commit.scope.is_partial = true;
+        (commit.scope.is_partial, commit.is_of_changes) = (true, true);
         commit
     }
 }
@@ -76,6 +81,9 @@ impl<'c> Commit<'c> {
             scope: FactScope { naming, ..FactScope::default() },
             facts: Facts::new(&catalog.spill_folder, most),
             changes: Sorter::new(&catalog.spill_folder, SMALL_SORT),
+            count: 0,
+            is_of_changes: false,
+            changed_sets: BTreeSet::new(),
             set: SetId::default(),
             decided_again: BTreeSet::new(),
             keep_held: BTreeSet::new(),
@@ -136,6 +144,8 @@ impl<'c> Commit<'c> {
     /// Adds a change. It counts unless the list of its set speaks for a later time, or the journal has a later change of the resource; of
     /// equal times the later call counts. A deletion of what is not there stays in the journal too: an older list may have the resource.
     pub fn apply(&mut self, statement: Statement<'_>) -> Result<(), CatalogError> {
+        self.count += 1;
+        self.changed_sets.insert(statement.set);
         self.changes.add(&statement_key(statement.set, &statement.entry.loc), &ChangeRow::of(&statement))
     }
 
@@ -237,7 +247,11 @@ impl<'c> Commit<'c> {
         if self.scope.is_partial {
             self.scope.naming = base.naming.clone().ok_or(CatalogError::NoRevision)?;
             self.scope.lists = base.sets.0.iter().map(|(set, record)| (*set, record.at)).collect();
-            return Ok((known, false));
+            if !self.accepted.is_empty() || !self.catalog.rewrites_for(self.count)? {
+                return Ok((known, false));
+            }
+            self.scope.is_partial = false;
+            self.state_shown(base)?;
         }
         add_known(&mut known, base.store, base.txn)?;
         each_held(base, &mut |_, set, uri, record| {
@@ -245,7 +259,33 @@ impl<'c> Commit<'c> {
             holds = true;
             self.facts.add_held(&self.scope.naming, (uri, &record), &[set], true)
         })?;
-        Ok((known, holds))
+        Ok((known, holds && !self.is_of_changes))
+    }
+
+    /// States all files that are shown as a list does: with the changes they are a complete statement.
+    fn state_shown(&mut self, base: &Base<'_>) -> Result<(), CatalogError> {
+        self.facts = Facts::new(&self.catalog.spill_folder, LARGE_SORT);
+        let Commit { facts, scope: FactScope { naming, lists, .. }, changed_sets, .. } = self;
+        // Changes count although their set was never listed.
+        changed_sets.iter().for_each(|set| _ = lists.entry(*set).or_default());
+        let is_held = |set, uri: &Uri| base.store.get(base.txn, TableId::Held, &statement_key(set, uri));
+        base.each_file(&mut |uri, record| {
+            let mut sets = Vec::new();
+            for set in record.sets.iter() {
+                if is_held(set, uri)?.is_none() {
+                    sets.push((set, lists.get(&set).copied().flatten()));
+                }
+            }
+            if !sets.is_empty() {
+                facts.add_shown(naming, (uri, record), &sets)?;
+            }
+            if record.member.is_empty() || sets.is_empty() {
+                return Ok(());
+            }
+            // Other metadata of the same bytes: the package holds them still.
+            let members: Vec<SetId> = sets.iter().map(|(set, _)| *set).collect();
+            facts.add_record(FactTag::Member, naming, (uri, record), &members, None, <[u8]>::to_vec)
+        })
     }
 
     /// Builds the tree into an empty store, which takes the place of the damaged `store`. Every inode and entry id is new, the
@@ -279,7 +319,7 @@ impl<'c> Commit<'c> {
         base: &Base<'_>,
         accepted: &HashSet<(SetId, Uri)>,
     ) -> Result<(FactScope, SortedFacts, Sorted, u64), CatalogError> {
-        let Commit { scope, mut facts, changes, mut unknown, .. } = self;
+        let Commit { scope, mut facts, changes, mut unknown, is_of_changes, .. } = self;
         known.join(changes)?;
         let mut journal = known.finish()?;
         let naming = scope.naming.clone();
@@ -294,15 +334,14 @@ impl<'c> Commit<'c> {
             }
             let (row, record, uri) = next.change()?;
             let new = (row.change != Change::Deleted).then_some(&record);
-            if scope.is_partial {
-                let known = shown.change(&mut facts, next.set, &uri, new)?;
-                let is_known = known.iter().any(|known| known.sets.contains(next.set));
-                if new.is_none() && !row.is_left_out && !is_known {
-                    tracing::debug!(%uri, "deleted, and never listed");
-                    unknown += 1;
-                }
-            } else {
-                facts.supersede(&naming, next.set, &uri, media_types())?;
+            match scope.is_partial {
+                true => shown.change(&mut facts, next.set, &uri, new)?,
+                false => facts.supersede(&naming, next.set, &uri, media_types())?,
+            }
+            let is_deletion = is_of_changes && next.is_new && new.is_none() && !row.is_left_out;
+            if is_deletion && !shown.known(&uri)?.iter().any(|known| known.sets.contains(next.set)) {
+                tracing::debug!(%uri, "deleted, and never listed");
+                unknown += 1;
             }
             if let Some(new) = new {
                 let (time, mark) = (row.time, ChangeMark { datetime: row.datetime, is_news: next.is_new });
@@ -353,14 +392,14 @@ struct Restated<'b> {
 
 impl<'b> Restated<'b> {
     /// States what the tree has at the paths of a change of `set`, and that the part of `set` in its resource does not count any more.
-    /// `new` is the resource by the change; `None` is a deletion. Returns the resource as the tree has it.
+    /// `new` is the resource by the change; `None` is a deletion.
     fn change(
         &mut self,
         facts: &mut Facts,
         set: SetId,
         uri: &Uri,
         new: Option<&ResourceRecord<'_>>,
-    ) -> Result<Vec<ResourceRecord<'b>>, CatalogError> {
+    ) -> Result<(), CatalogError> {
         let known = self.find(facts, uri)?;
         if let Some(new) = new {
             self.restate(facts, path_by_rule(self.naming, uri, new.media_type).0)?;
@@ -372,14 +411,18 @@ impl<'b> Restated<'b> {
         }
         facts.supersede(self.naming, set, uri, std::iter::empty())?;
         let mut types = known.iter().filter_map(|known| known.media_type);
-        types.try_for_each(|it| facts.supersede(self.naming, set, uri, std::iter::once(it)))?;
-        Ok(known)
+        types.try_for_each(|it| facts.supersede(self.naming, set, uri, std::iter::once(it)))
     }
 
-    /// The resource of `uri` as the tree has it: at each path that types give it. All of these paths are stated.
-    fn find(&mut self, facts: &mut Facts, uri: &Uri) -> Result<Vec<ResourceRecord<'b>>, CatalogError> {
+    /// The resource of `uri` as the tree has it: at each path that types give it.
+    fn known(&self, uri: &Uri) -> Result<Vec<ResourceRecord<'b>>, CatalogError> {
         let located = located(self.base.store, self.base.txn, self.naming, uri, usize::MAX)?;
-        let known: Vec<_> = located.into_iter().filter_map(|located| located.node.resource).collect();
+        Ok(located.into_iter().filter_map(|located| located.node.resource).collect())
+    }
+
+    /// The same, and states all of these paths.
+    fn find(&mut self, facts: &mut Facts, uri: &Uri) -> Result<Vec<ResourceRecord<'b>>, CatalogError> {
+        let known = self.known(uri)?;
         for known in &known {
             self.restate(facts, path_by_rule(self.naming, uri, known.media_type).0)?;
         }
@@ -404,6 +447,7 @@ impl<'b> Restated<'b> {
                     held.push(set);
                 }
             }
+            // A resource that no set has any more is stated all the same: the path is visited, and its name goes.
             facts.add_shown(self.naming, (&uri, &record), &sets)?;
             if !held.is_empty() {
                 facts.add_held(self.naming, (&uri, &record), &held, true)?;

@@ -19,6 +19,17 @@ use std::collections::{BTreeMap, HashSet};
 /// Edits that are held in memory, at most, each some hundred bytes, and written in place.
 pub(super) const MOST_IN_PLACE: u64 = 50_000;
 
+/// A row written in place costs as much as so many files of a tree that is written whole, in order.
+const ROW_IN_PLACE: u64 = 20;
+
+impl Catalog {
+    /// True if so many changes are written with the whole tree: in place they would take longer, and more memory.
+    pub fn rewrites_for(&self, changes: u64) -> Result<bool, CatalogError> {
+        let files = self.snapshot()?.revision()?.map_or(0, |revision| revision.totals.files);
+        Ok(changes > self.most_in_place() && changes > files / ROW_IN_PLACE)
+    }
+}
+
 /// Bytes of departures in memory: they are few, or the memory of the list itself is free by now.
 const MOST_DEPARTURES: usize = 8 << 20;
 

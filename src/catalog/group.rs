@@ -263,7 +263,7 @@ impl Group {
                 let packed = self.decode(value)?;
                 let Some(index) = self.find(&packed)? else { return Ok(()) };
                 let known = self.decode(&self.resources[index].record)?;
-                if version::provably_same(&known, &packed).ok_or_else(|| self.corrupt())? {
+                if known.member.is_empty() && version::provably_same(&known, &packed).ok_or_else(|| self.corrupt())? {
                     let sets: Vec<SetId> = known.sets.iter().collect();
                     self.resources[index].record = known.belonging(known.uri, &sets, packed.member);
                 }

@@ -31,10 +31,10 @@ pub(super) struct ChangeRow<'a> {
 impl<'a> ChangeRow<'a> {
     /// The row of `statement`.
     pub(super) fn of(statement: &Statement<'_>) -> Vec<u8> {
-        let Statement { set, change, time, entry, member } = *statement;
-        let (is_deletion, mut resource) = (change == Change::Deleted, Vec::new());
-        let is_left_out = is_deletion && matches!(entry.change, Some(Change::Created | Change::Updated));
-        if is_deletion && !is_left_out {
+        let Statement { set, change, time, is_left_out, entry, member } = *statement;
+        let mut resource = Vec::new();
+        let change = if is_left_out { Change::Deleted } else { change };
+        if change == Change::Deleted && !is_left_out {
             push_resource(&mut resource, &Entry::new(entry.loc.clone()), true, &[set], None);
         } else {
             push_resource(&mut resource, entry, true, &[set], member);

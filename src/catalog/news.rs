@@ -61,7 +61,8 @@ impl Notes {
         is_known: bool,
     ) -> Result<(), CatalogError> {
         let (change, time) = (entry.change.unwrap_or(Change::Updated), Timestamp { seconds: 0, nanos: 0 });
-        let row = if is_known { Vec::new() } else { ChangeRow::of(&Statement { set, change, time, entry, member }) };
+        let statement = Statement { set, change, time, is_left_out: false, entry, member };
+        let row = if is_known { Vec::new() } else { ChangeRow::of(&statement) };
         self.0.add(&statement_key(set, &entry.loc), &pack(&(set, note, &row[..])))
     }
 

@@ -156,8 +156,10 @@ pub struct Statement<'a> {
     pub change: Change,
     /// When, as `sync` has settled it: statements about one resource are ordered by it.
     pub time: Timestamp,
-    /// The entry; only `loc` counts in a deletion. Where the entry itself is not a deletion, the resource is there and left
-    /// out by choice: what the entry says is kept for another choice ([`super::Snapshot::journal`]).
+    /// True if the Source has the resource, and it is left out by choice: the tree takes that as a deletion.
+    pub is_left_out: bool,
+    /// The entry; only `loc` counts in a deletion. Of a resource that is left out all is kept, for another choice
+    /// ([`super::Snapshot::journal`]).
     pub entry: &'a Entry,
     /// The member of a Change Dump's package that holds the new bytes.
     pub member: Option<&'a PackageMember>,
@@ -284,10 +286,9 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// The outcome of this commit and of those before it together.
+    /// The outcome of this commit and of those before it together, but for the invalidations before.
     pub fn behind(mut self, before: Option<Committed>) -> Committed {
         if let Some(before) = before {
-            self.invalidations.splice(..0, before.invalidations);
             self.left_out.extend(before.left_out);
             self.created += before.created;
             self.updated += before.updated;

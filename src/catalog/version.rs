@@ -79,9 +79,10 @@ fn shared_digests(old: &ResourceRecord<'_>, new: &ResourceRecord<'_>) -> Option<
 }
 
 /// [`same_version`] where a change is an update: a digest must agree, or the `lastmod` that both publish. Entries without either vouch
-/// for nothing, nor does a length alone.
+/// for nothing, nor does a length alone, nor a `lastmod` without a time of day: a file may change twice a day.
 pub(super) fn same_after_update(old: &ResourceRecord<'_>, new: &ResourceRecord<'_>, same_uri: bool) -> Option<bool> {
-    Some(same_version(old, new, same_uri)? && (new.lastmod.is_some() || !shared_digests(old, new)?.is_empty()))
+    let is_dated = new.lastmod.is_some_and(|it| it.latest() == it.seconds);
+    Some(same_version(old, new, same_uri)? && (is_dated || !shared_digests(old, new)?.is_empty()))
 }
 
 /// Tells whether both provably describe one content: an equal digest, and no other, else an equal `lastmod` and length.

@@ -6,7 +6,7 @@ use super::read_set::ReadSet;
 use super::selection::Selection;
 use super::selection::plan::{ChoicePlan, path};
 use super::{SyncError, Synchronizer};
-use crate::catalog::{Catalog, CatalogError, SetId, Snapshot};
+use crate::catalog::{Catalog, CatalogError, Naming, SetId, Snapshot};
 use crate::document::{Change, Timestamp};
 use std::collections::HashMap;
 
@@ -29,21 +29,27 @@ impl Synchronizer {
     }
 }
 
-/// The changes that concern the tree by themselves, each as true. Where the links of other entries choose too, what is in the tree stays.
-pub(super) fn chosen(
-    catalog: &Catalog,
-    selection: &Selection,
-    changes: &[(SetId, NewChange)],
-) -> Result<Vec<bool>, CatalogError> {
-    let snapshot = catalog.snapshot()?;
-    let naming = snapshot.naming()?;
-    let is_chosen = |(_, NewChange { change, entry, .. }): &(SetId, NewChange)| {
-        let path = naming.as_ref().map(|naming| path(selection, naming, entry)).unwrap_or_default();
+/// The choice of changes by themselves. Where the links of other entries choose too, what is in the tree stays.
+pub(super) struct ChangeChoice<'c> {
+    selection: &'c Selection,
+    pub(super) snapshot: Snapshot<'c>,
+    naming: Option<Naming>,
+}
+
+impl<'c> ChangeChoice<'c> {
+    pub(super) fn new(catalog: &'c Catalog, selection: &'c Selection) -> Result<ChangeChoice<'c>, CatalogError> {
+        let snapshot = catalog.snapshot()?;
+        Ok(ChangeChoice { selection, naming: snapshot.naming()?, snapshot })
+    }
+
+    /// True if a change concerns the tree.
+    pub(super) fn chooses(&self, NewChange { change, entry, .. }: &NewChange) -> Result<bool, CatalogError> {
+        let ChangeChoice { selection, snapshot, naming } = self;
+        let path = || naming.as_ref().map(|naming| path(selection, naming, entry)).unwrap_or_default();
         Ok(*change == Change::Deleted
-            || selection.chooses(entry, &path)
+            || selection.chooses(entry, &path())
             || selection.follows_links() && snapshot.locate(&entry.loc)?.is_some())
-    };
-    changes.iter().map(is_chosen).collect()
+    }
 }
 
 /// True if a change leaves the choice of other resources as it is: one that is shown keeps its type and links, or goes and is

@@ -2,7 +2,7 @@
 //! is part of the same commit.
 
 use super::changes::NewChange;
-use super::choose::{add_applied, chosen};
+use super::choose::{ChangeChoice, add_applied};
 use super::deletion_guard::{DeletionGuard, HeldCounts, ListLoss, MaxDelete};
 use super::deviations::SeenDeviations;
 use super::fetch::dumps;
@@ -14,13 +14,11 @@ use super::position::Position;
 use super::read_set::ReadSet;
 use super::selection::plan::{ChoicePlan, Chooser};
 use super::{Invalidating, Progressing, RefreshResult, Stage, SyncError, Synchronizer};
-use crate::catalog::{
-    Catalog, CatalogError, Commit, Committed, Held, ITEMS, Losses, Naming, ReadPage, SetId, Statement,
-};
-use crate::document::{Change, Timestamp, Uri};
+use crate::catalog::{Catalog, CatalogError, Commit, Committed, Held, ITEMS, Losses, Naming, SetId, Statement};
+use crate::document::{Change, Timestamp};
 use crate::source::Missing;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -259,50 +257,73 @@ impl Synchronizer {
         changes: Vec<(SetId, NewChange)>,
         position: Position,
     ) -> Result<Committed, SyncError> {
-        self.apply_with(position, |_| Ok((changes, Vec::new()))).await
+        self.apply_with(position, move |commit, _| changes.iter().try_for_each(|(set, new)| commit.apply(*set, new)))
+            .await
+    }
+
+    /// Makes one revision of the next changes that are `new`: of as many as are written in place at once, or of all where the tree is
+    /// written whole with them.
+    pub(super) async fn apply_next(
+        &mut self,
+        new: Arc<std::sync::Mutex<NewChanges>>,
+        position: Position,
+    ) -> Result<Committed, SyncError> {
+        let in_batch = self.tuning.in_batch;
+        self.apply_with(position, move |commit, position| {
+            let mut new = new.lock().unwrap_or_else(PoisonError::into_inner);
+            let most = if commit.catalog.rewrites_for(new.left())? { u64::MAX } else { in_batch };
+            for _ in 0..most {
+                let Some((set, change)) = new.next_change()? else { break };
+                commit.apply(set, &change)?;
+            }
+            if new.is_empty() {
+                new.states.drain(..).for_each(|(set, root, state)| position.note(set, &root, state));
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Makes one revision of news of landing pages: their items, and their rows.
     pub(super) async fn apply_pages(&mut self, news: Vec<PageNews>) -> Result<Committed, SyncError> {
         let position = self.position()?.unwrap_or_default();
-        let read = move |catalog: &Catalog| {
-            let (snapshot, mut changes) = (catalog.snapshot()?, Vec::new());
-            let rows = news.iter().map(|page| Ok((page.page.clone(), changes_of(&snapshot, page, &mut changes)?)));
-            let rows = rows.collect::<Result<Vec<_>, CatalogError>>()?;
-            Ok((changes, rows))
+        let state = move |commit: &mut ChosenChanges<'_>, _: &mut Position| {
+            let mut changes = Vec::new();
+            for page in &news {
+                let row = changes_of(&commit.choice.snapshot, page, &mut changes)?;
+                commit.commit.set_page(&page.page, row.as_ref());
+            }
+            changes.iter().try_for_each(|(set, new)| commit.apply(*set, new))
         };
-        let committed = self.apply_with(position, read).await?;
+        let committed = self.apply_with(position, state).await?;
         let (held, _) = self.held();
         self.status.send_modify(|status| status.held = held);
         Ok(committed)
     }
 
-    /// Makes one revision of the changes, and of the rows of landing pages, that `read` answers.
+    /// Makes one revision of the changes, and of the rows of landing pages, that `state` adds. It may change the position.
     async fn apply_with(
         &mut self,
-        position: Position,
-        read: impl FnOnce(&Catalog) -> Result<(Vec<(SetId, NewChange)>, PageRows), SyncError> + Send + 'static,
+        mut position: Position,
+        state: impl FnOnce(&mut ChosenChanges<'_>, &mut Position) -> Result<(), SyncError> + Send + 'static,
     ) -> Result<Committed, SyncError> {
         let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
         let limit = self.config.max_delete;
         let apply = move || {
-            let (changes, pages) = read(&catalog)?;
-            let chosen = chosen(&catalog, &selection, &changes)?;
-            let mut commit = catalog.commit_of_changes();
-            for (uri, page) in &pages {
-                commit.set_page(uri, page.as_ref());
-            }
-            for ((set, new), is_chosen) in changes.into_iter().zip(chosen) {
-                commit.apply(statement(set, &new, is_chosen))?;
-            }
-            guarded(&catalog, commit, limit, position)
+            let (catalog, choice) = (&*catalog, ChangeChoice::new(&catalog, &selection)?);
+            let mut changes = ChosenChanges { catalog, choice, commit: catalog.commit_of_changes() };
+            state(&mut changes, &mut position)?;
+            let ChosenChanges { commit, choice, .. } = changes;
+            // A snapshot keeps the pages of its revision from being used again.
+            drop(choice);
+            guarded(catalog, commit, limit, position)
         };
         let committed = self.commit(apply).await?;
         self.fetch.spool.deviations.note_left_out(committed.left_out.clone(), false);
         Ok(committed)
     }
 
-    /// The position of the current revision.
+    /// The newest position that is known: it may be ahead of the one that is stored.
     pub(super) fn position(&mut self) -> Result<Option<Position>, SyncError> {
         if self.writer.position.is_none() {
             self.writer.position = self.stored()?;
@@ -351,8 +372,20 @@ impl Synchronizer {
     }
 }
 
-/// Landing pages, each with its row; `None` is a page that is forgotten.
-type PageRows = Vec<(Uri, Option<ReadPage>)>;
+/// A commit of changes, each of which is chosen or left out.
+struct ChosenChanges<'c> {
+    catalog: &'c Catalog,
+    choice: ChangeChoice<'c>,
+    commit: Commit<'c>,
+}
+
+impl ChosenChanges<'_> {
+    /// Adds a change: what is not chosen, or not any more, goes, which does nothing where it is not in the tree.
+    fn apply(&mut self, set: SetId, new: &NewChange) -> Result<(), SyncError> {
+        let is_chosen = self.choice.chooses(new)?;
+        Ok(self.commit.apply(statement(set, new, is_chosen))?)
+    }
+}
 
 /// Lists with entries that are not understood, and manifests in place of lists. Fails if no entry of any is understood.
 fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missing>, SyncError> {
@@ -373,8 +406,9 @@ fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missi
     }
 }
 
-/// A change as the catalog takes it: what is not chosen, or not any more, goes, which does nothing where it is not in the tree.
+/// A change as the catalog takes it.
 fn statement(set: SetId, new: &NewChange, is_chosen: bool) -> Statement<'_> {
-    let change = if is_chosen { new.change } else { Change::Deleted };
-    Statement { set, change, time: new.time, entry: &new.entry, member: new.member.as_ref() }
+    let NewChange { change, time, entry, member } = new;
+    let is_left_out = !is_chosen && *change != Change::Deleted;
+    Statement { set, change: *change, time: *time, is_left_out, entry, member: member.as_ref() }
 }

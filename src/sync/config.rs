@@ -40,7 +40,7 @@ pub struct SyncConfig {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tuning {
     /// Changes that one commit applies: some 3 kB each.
-    pub in_batch: usize,
+    pub in_batch: u64,
     /// Resources that are asked: whether they are gone, or whether they show what was announced.
     pub asked: usize,
     /// How long all of these have to answer: requesters and polls wait meanwhile.

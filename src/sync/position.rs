@@ -325,6 +325,9 @@ impl Position {
                 set.packages = now.and_then(|read| read.packages.clone()).unwrap_or_default();
                 set.manifests = now.map(ReadSet::fingerprints).unwrap_or_default();
             }
+            for (_, known) in &mut set.changes {
+                *known = std::mem::take(known).rebased(set.at);
+            }
         }
         next
     }

@@ -16,6 +16,7 @@ use crate::catalog::Naming;
 use crate::document::{Capability, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
 /// The refresh that is under way, or the last one.
@@ -365,18 +366,11 @@ impl Synchronizer {
     }
 
     /// Applies what is new, a batch a commit.
-    async fn apply_batches(&mut self, mut new: NewChanges, mut position: Position) -> Result<RefreshResult, SyncError> {
+    async fn apply_batches(&mut self, new: NewChanges, mut position: Position) -> Result<RefreshResult, SyncError> {
+        let new = Arc::new(Mutex::new(new));
         loop {
-            let most = self.tuning.in_batch;
-            let next = move || new.next_batch(most).map(|changes| (new, changes));
-            let changes;
-            (new, changes) = tokio::task::spawn_blocking(next).await??;
-            let is_last = new.is_empty();
-            if is_last {
-                new.states.drain(..).for_each(|(set, root, state)| position.note(set, &root, state));
-            }
-            let committed = self.apply(changes, position).await?;
-            if is_last {
+            let committed = self.apply_next(new.clone(), position).await?;
+            if new.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
                 return Ok(RefreshResult::Committed(committed));
             }
             self.writer.batches = Some(committed);

@@ -34,8 +34,8 @@ impl Snapshot<'_> {
             if let Some(time) = time.filter(|time| *time != row.time) {
                 return Ok(Some(row.time.cmp(&time)));
             }
-            let change = if row.is_left_out { Change::Deleted } else { entry.change.unwrap_or(Change::Updated) };
-            let same = ChangeRow::of(&Statement { set, change, time: row.time, entry, member });
+            let (change, is_left_out) = (entry.change.unwrap_or(Change::Updated), row.is_left_out);
+            let same = ChangeRow::of(&Statement { set, change, time: row.time, is_left_out, entry, member });
             Ok((held == same).then_some(std::cmp::Ordering::Equal))
         })
     }

@@ -163,7 +163,9 @@ fn change(random: &mut XorshiftStar, catalog: &Catalog, model: &mut HistoryModel
         let mut entry = Entry::new(uri.clone());
         describe(random, &mut entry);
         let change = [Change::Created, Change::Updated, Change::Deleted][random.below(3) as usize];
-        changes.apply(Statement { set, change, time: at(time), entry: &entry, member: None }).unwrap();
+        changes
+            .apply(Statement { set, change, time: at(time), is_left_out: false, entry: &entry, member: None })
+            .unwrap();
         let stated = (change != Change::Deleted).then_some(&entry);
         if model.apply(&before, set, time, &uri, stated) {
             said.entry(uri).or_default().push((set, time, stated.is_some()));

@@ -96,7 +96,9 @@ fn every_name_is_found_while_folders_grow_and_shrink() {
                 if is_listed != is_there {
                     let change = if is_listed { Change::Created } else { Change::Deleted };
                     let set = SetId::default();
-                    changes.apply(Statement { set, change, time, entry: &entry, member: None }).unwrap();
+                    changes
+                        .apply(Statement { set, change, time, is_left_out: false, entry: &entry, member: None })
+                        .unwrap();
                 }
             }
             changes.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
@@ -164,7 +166,14 @@ fn many_sets_cost_no_more_than_their_rows() {
                     baseline.add(file).unwrap();
                 }
                 let set = SetId(number % sets);
-                let statement = Statement { set, change: Change::Updated, time: at(90), entry: file, member: None };
+                let statement = Statement {
+                    set,
+                    change: Change::Updated,
+                    time: at(90),
+                    is_left_out: false,
+                    entry: file,
+                    member: None,
+                };
                 baseline.apply(statement).unwrap();
             }
             baseline

@@ -19,7 +19,9 @@ fn commit_items(catalog: &Catalog, change: Change, items: &[&str]) -> Committed 
     let mut commit = catalog.commit_of_changes();
     for item in items {
         let entry = Entry::new(uri("http://h/records/1").item(item));
-        commit.apply(Statement { set: ITEMS, change, time: at(10), entry: &entry, member: None }).unwrap();
+        commit
+            .apply(Statement { set: ITEMS, change, time: at(10), is_left_out: false, entry: &entry, member: None })
+            .unwrap();
     }
     commit.set_page(&uri("http://h/records/1"), Some(&page(items)));
     commit.commit(None, b"").unwrap()
@@ -73,7 +75,14 @@ fn of_two_items_of_one_path_the_second_has_a_digest() {
     for uri in [&second, &first] {
         let entry = Entry::new(uri.clone());
         commit
-            .apply(Statement { set: ITEMS, change: Change::Created, time: at(1), entry: &entry, member: None })
+            .apply(Statement {
+                set: ITEMS,
+                change: Change::Created,
+                time: at(1),
+                is_left_out: false,
+                entry: &entry,
+                member: None,
+            })
             .unwrap();
     }
     commit.commit(None, b"").unwrap();
@@ -96,7 +105,14 @@ fn a_page_that_goes_takes_its_items_and_their_folder() {
 
     let mut commit = catalog.commit_of_changes();
     let entry = Entry::new(uri("http://h/records/1").item("a.csv"));
-    let deleted = Statement { set: ITEMS, change: Change::Deleted, time: at(30), entry: &entry, member: None };
+    let deleted = Statement {
+        set: ITEMS,
+        change: Change::Deleted,
+        time: at(30),
+        is_left_out: false,
+        entry: &entry,
+        member: None,
+    };
     commit.apply(deleted).unwrap();
     commit.set_page(&uri("http://h/records/1"), None);
     commit.commit(None, b"").unwrap();

@@ -20,7 +20,7 @@ struct Said {
 impl Said {
     fn statement(&self) -> Statement<'_> {
         let Said { set, change, time, entry, member } = self;
-        Statement { set: *set, change: *change, time: at(*time), entry, member: member.as_ref() }
+        Statement { set: *set, change: *change, time: at(*time), is_left_out: false, entry, member: member.as_ref() }
     }
 }
 

@@ -233,6 +233,18 @@ impl NewChanges {
         }
     }
 
+    /// How many are left to be applied.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The next change to be applied; `None` at the end.
+    pub fn next_change(&mut self) -> Result<Option<(SetId, NewChange)>, SyncError> {
+        let next = if self.is_empty() { None } else { self.next()? };
+        self.left = if next.is_some() { self.left - 1 } else { 0 };
+        Ok(next)
+    }
+
     /// The next change that counts.
     fn next(&mut self) -> Result<Option<(SetId, NewChange)>, SyncError> {
         while let Some((set, new, is_doubtful)) = self.news.next_change()? {
@@ -241,20 +253,6 @@ impl NewChanges {
             }
         }
         Ok(None)
-    }
-
-    /// The next changes, `most` of them.
-    pub fn next_batch(&mut self, most: usize) -> Result<Vec<(SetId, NewChange)>, SyncError> {
-        let mut changes = Vec::new();
-        while changes.len() < most && !self.is_empty() {
-            let Some(change) = self.next()? else {
-                self.left = 0;
-                break;
-            };
-            self.left -= 1;
-            changes.push(change);
-        }
-        Ok(changes)
     }
 
     /// Calls `visit` for every change, and begins again.
@@ -284,11 +282,11 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_finds_no_more_is_the_last() {
+    fn changes_end_where_none_is_found() {
         let mut new = miscounted();
 
-        assert_eq!(new.next_batch(1).unwrap().len(), 1);
-        assert_eq!(new.next_batch(1).unwrap().len(), 0);
+        assert!(new.next_change().unwrap().is_some());
+        assert!(new.next_change().unwrap().is_none());
 
         assert!(new.is_empty(), "a loop over the batches would not end");
     }

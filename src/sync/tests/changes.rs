@@ -224,6 +224,26 @@ async fn a_window_that_has_rolled_on_asks_the_lists_by_itself() {
 }
 
 #[tokio::test]
+async fn an_undated_change_behind_a_newer_list_counts() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let entries = ["/a", "/b", "/c", "/d", "/e"].map(|path| url(server.uri(path).as_str(), ""));
+    server.put(LIST, resource_list_at("at=\"2013-01-03T10:25:00Z\"", &entries));
+    // Only the Resource List is due.
+    let roots = vec![DocumentLocation::Uri(server.uri(LIST))];
+    let announced = command::AnnouncedDocuments { roots, ..Default::default() };
+    destination.synchronizer.refresh_of(Scope::Announced(announced), silent()).await.unwrap();
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+
+    let undated = [change(&server, "/f", "change=\"created\"")];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &undated));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f"]);
+}
+
+#[tokio::test]
 async fn a_broken_change_list_leaves_the_tree_and_is_read_later() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");

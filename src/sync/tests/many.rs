@@ -10,7 +10,7 @@ const DC: &str = "urn:dc";
 /// Three batches.
 const MANY: usize = 1300;
 
-const IN_BATCH: usize = 500;
+const IN_BATCH: u64 = 500;
 
 fn change_list(changes: &[String]) -> Answer {
     Answer::xml(urlset("capability=\"changelist\" from=\"2013-01-03T09:00:00Z\"", &[], changes))
@@ -85,6 +85,23 @@ async fn many_changes_are_applied_in_batches_without_the_lists() {
     assert_eq!(destination.files().len(), 3 + MANY);
 }
 
+#[tokio::test]
+async fn so_many_changes_that_the_tree_is_written_whole_are_one_commit() {
+    let server = source().await;
+    let mut destination = of(&server);
+    destination.commit().await;
+    let before = destination.written().0.unwrap().number;
+    server.put(CHANGES, change_list(&many(&server)));
+    destination.catalog.write_in_place(MANY as u64 - 1);
+
+    let committed = destination.commit().await;
+
+    assert_eq!((committed.created, committed.updated, committed.deleted), (MANY as u64, 1, 1));
+    assert_eq!(destination.written().0.unwrap().number, before + 1);
+    assert_eq!(destination.files().len(), 3 + MANY);
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
+}
+
 /// The first batches are in the tree, and the state is that before them all.
 #[tokio::test]
 async fn what_died_between_two_batches_goes_on_and_repeats_nothing() {
@@ -96,18 +113,18 @@ async fn what_died_between_two_batches_goes_on_and_repeats_nothing() {
     let (source, _) = destination.synchronizer.source(false).await.unwrap();
     let sets = position.clone().follow(&source);
     let read = destination.synchronizer.read_changes(&sets, &position, &Scope::Everything).await.unwrap();
-    let mut new = destination.synchronizer.news(read, &position, Timestamp::now()).await.unwrap();
-    let changes = new.next_batch(IN_BATCH).unwrap();
-    assert!(changes.len() == IN_BATCH && changes.is_sorted_by_key(|(_, change)| change.time));
-    assert!(!new.is_empty());
-    destination.synchronizer.apply(changes, position.clone()).await.unwrap();
+    let new = destination.synchronizer.news(read, &position, Timestamp::now()).await.unwrap();
+    let all = new.left();
+    let new = std::sync::Arc::new(std::sync::Mutex::new(new));
+    destination.synchronizer.apply_next(new.clone(), position.clone()).await.unwrap();
+    assert_eq!(new.lock().unwrap().left(), all - IN_BATCH);
 
     let mut destination = destination.restarted(&server);
     let before = destination.files();
     let committed = destination.commit().await;
 
     let files = destination.files();
-    assert!(before.len() > IN_BATCH / 2 && before.iter().all(|(path, file)| files[path] == *file));
+    assert!(before.len() as u64 > IN_BATCH / 2 && before.iter().all(|(path, file)| files[path] == *file));
     assert_eq!((committed.created + before.len() as u64, committed.updated), (files.len() as u64, 0));
     assert_eq!(files.len(), 3 + MANY);
 }
