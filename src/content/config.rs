@@ -17,7 +17,7 @@ pub enum Fixity {
     Off,
 }
 
-/// Where a resource with mirrors (`duplicate`) is asked for first.
+/// Order in which the locations of a resource with mirrors (`duplicate`) are asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mirrors {
     /// With a published hash mirrors first, without one `loc` first.
@@ -31,7 +31,7 @@ pub enum Mirrors {
     Off,
 }
 
-/// What is done about bytes that are others than those published because they are newer than the list.
+/// Policy for bytes that differ from the published ones because they are newer than the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unannounced {
     /// Reading fails, until a list announces them.
@@ -41,7 +41,7 @@ pub enum Unannounced {
     Show,
 }
 
-/// What the cache needs to know.
+/// Settings of the cache and of the downloads.
 #[derive(Clone, Debug)]
 pub struct ContentConfig {
     /// The cache folder, shared by all mounts that name it.

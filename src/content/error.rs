@@ -37,7 +37,7 @@ pub enum ContentError {
         modified: Timestamp,
         /// Which digest or length, published and seen.
         what: String,
-        /// Whether the name gets a version that can be read ([`Unannounced::Show`]).
+        /// True if the name gets a version that can be read ([`Unannounced::Show`]).
         shown: bool,
     },
     /// The Source serves another version now and the old bytes are not here.
@@ -59,7 +59,7 @@ pub enum ContentError {
     Package {
         /// The resource.
         uri: Uri,
-        /// What is wrong with the package or the member.
+        /// The fault of the package or of the member.
         #[source]
         cause: Arc<PackageError>,
     },
@@ -89,7 +89,7 @@ pub enum ContentError {
 }
 
 impl ContentError {
-    /// Whether the same may be requested again later: a host did not answer, or the request was not sent.
+    /// Returns whether the same may be requested again later: a host did not answer, or the request was not sent.
     pub fn is_retryable(&self) -> bool {
         match self {
             ContentError::Fetch { cause, .. } => cause.is_retryable(),
@@ -98,12 +98,12 @@ impl ContentError {
         }
     }
 
-    /// Whether the host is known to allow no requests now.
+    /// Returns whether the host is known to allow no requests now.
     pub fn is_paused(&self) -> bool {
         matches!(self, ContentError::Fetch { cause, .. } if cause.paused_for().is_some())
     }
 
-    /// Whether the request ended in our own queue, which says nothing of its host or of the resource.
+    /// Returns whether the request ended in our own queue, which says nothing of its host or of the resource.
     pub fn is_unsent(&self) -> bool {
         match self {
             ContentError::Fetch { cause, .. } => cause.is_unsent(),
@@ -120,17 +120,17 @@ impl ContentError {
         }
     }
 
-    /// Whether there is no room in the cache folder.
+    /// Returns whether the cache folder has no room.
     pub fn is_full(&self) -> bool {
         matches!(self, ContentError::Cache { cause, .. } if cause.kind() == io::ErrorKind::StorageFull)
     }
 
-    /// Whether the cache folder could not keep the bytes.
+    /// Returns whether the cache folder could not keep the bytes.
     pub fn is_of_cache(&self) -> bool {
         matches!(self, ContentError::Cache { .. })
     }
 
-    /// Whether nothing more may be downloaded.
+    /// Returns whether nothing more may be downloaded.
     pub fn is_spent(&self) -> bool {
         match self {
             ContentError::Fetch { cause, .. } => cause.is_spent(),

@@ -27,7 +27,7 @@ pub struct FetchSpec {
     pub timegate: Option<Uri>,
     /// The patches from the version before its change to this one, in this order (section 14.4).
     pub patches: Vec<Patch>,
-    /// Where a package holds exactly this version.
+    /// The member of a package that is exactly this version.
     pub member: Option<PackageMember>,
     /// Published `lastmod`.
     pub lastmod: Option<Timestamp>,
@@ -74,7 +74,7 @@ impl FetchSpec {
         }
     }
 
-    /// Whether the Source is expected to serve another version than this one under its URI.
+    /// Returns whether the Source is expected to serve another version than this one under its URI.
     pub fn is_past(&self) -> bool {
         self.as_of.is_some() || self.is_replaced
     }

@@ -23,7 +23,7 @@ pub const WHOLE_LIMIT: u64 = 16 << 20;
 /// Larger objects are handed out in blocks of this many bytes while they stream.
 pub const BLOCK: u64 = 128 << 10;
 
-/// So many bytes at the end of a streamed object are withheld until the whole verifies.
+/// Bytes at the end of a streamed object that are withheld until the whole verifies.
 pub const WITHHELD: u64 = 128 << 10;
 
 /// A digest algorithm at work. `ring` hashes several times as fast as portable code can; it has neither MD5 nor SHA-224.
@@ -64,7 +64,7 @@ impl Hasher {
     }
 }
 
-/// What the bytes of an object must be.
+/// Requirements that the bytes of an object must meet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// The published length, as transferred.
@@ -83,7 +83,7 @@ impl Expected {
     }
 }
 
-/// What an attempt's bytes were.
+/// Length and digest of the bytes that an attempt brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Bytes, as transferred.
@@ -115,7 +115,7 @@ impl Verifier {
         self.length
     }
 
-    /// What was seen in all.
+    /// Returns length and digest of all bytes; `None`: the digest cannot be computed.
     pub fn finish(self) -> Option<Seen> {
         let length = self.length;
         self.hasher.finish().map(|digest| Seen { length, digest })
@@ -127,7 +127,7 @@ impl Verifier {
 pub enum Verdict {
     /// The bytes are what they must be; how far that is known.
     Right(Verified),
-    /// They are not what the Source published: what, published and seen.
+    /// Other bytes than the Source published: what differs, published and seen.
     Wrong(String),
     /// Nothing published is broken, but they are not what an earlier fetch of this version gave.
     Other,
@@ -183,7 +183,7 @@ impl BlockHasher {
     }
 }
 
-/// So many digests of one list are kept in memory: those of 512 MiB.
+/// Digests of one list that are kept in memory: those of 512 MiB.
 const IN_MEMORY: usize = 4096;
 
 /// Bytes of a digest in a file.
@@ -212,7 +212,7 @@ impl BlockDigests {
         self.in_memory.len() as u64 + self.in_file
     }
 
-    /// Whether no block has one.
+    /// Returns whether no block has a digest.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -222,7 +222,7 @@ impl BlockDigests {
         self.in_memory.len()
     }
 
-    /// Whether some of them are in a file.
+    /// Returns whether some of the digests are in a file.
     pub fn has_file(&self) -> bool {
         self.file.is_some()
     }
@@ -268,13 +268,14 @@ impl BlockDigests {
         Ok(())
     }
 
-    /// Whether the block of this number has one.
+    /// Returns whether the block of this number has a digest.
     pub fn has(&self, block: u64) -> bool {
         self.get(block).is_some()
     }
 
-    /// Whether these blocks would complete the `of` blocks of an object. A reader who has all of them, in whichever order, has passed
-    /// the verdict by: the last one missing waits for it, as the end of a stream does.
+    /// Returns whether these blocks would complete the `of` blocks of an object.
+    /// A reader who has all of them, in whichever order, has passed the verdict by. So the last one missing waits for the verdict, as the end
+    /// of a stream does.
     pub fn would_complete(&self, blocks: Range<u64>, of: u64) -> bool {
         if self.len() + (blocks.end - blocks.start) < of {
             return false;
@@ -283,12 +284,12 @@ impl BlockDigests {
         new > 0 && self.len() + new >= of
     }
 
-    /// Whether each of these blocks, numbered from `first`, was handed out with this digest.
+    /// Returns whether each of these blocks, numbered from `first`, was handed out with this digest.
     pub fn holds(&self, first: u64, digests: &[u128]) -> bool {
         (first..).zip(digests).all(|(block, digest)| self.get(block) == Some(*digest))
     }
 
-    /// Whether another block was handed out in the place of one of these.
+    /// Returns whether another block was handed out in the place of one of these.
     pub fn contradicts(&self, first: u64, digests: &[u128]) -> bool {
         let mut blocks = (first..).zip(digests);
         blocks.any(|(block, digest)| self.get(block).is_some_and(|out| out != *digest))

@@ -8,7 +8,7 @@ pub(super) fn unasked(coding: &str) -> String {
     format!("the server sends it with the content coding {coding}, which was not requested")
 }
 
-/// Whether a resource is a compressed file, to judge by its name.
+/// Returns whether a resource is a compressed file, to judge by its name.
 fn is_gzip_by_name(spec: &FetchSpec) -> bool {
     let path = spec.uri.path().to_ascii_lowercase();
     [".gz", ".tgz", ".svgz"].iter().any(|end| path.ends_with(end))
@@ -24,7 +24,7 @@ pub(super) fn published_coding(spec: &FetchSpec) -> Option<&str> {
     coding.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity"))
 }
 
-/// Whether the published length is of coded bytes, and the size shown another.
+/// Returns whether the published length counts coded bytes, so that the size shown is another.
 pub(super) fn is_decoded(spec: &FetchSpec) -> bool {
     published_coding(spec).is_some_and(|coding| Coding::named(coding).is_some())
 }
@@ -51,9 +51,9 @@ pub(super) fn soft_failure(spec: &FetchSpec, vouched: bool, media_type: Option<&
 /// How the bytes of one response relate to those that a read returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// They are the same.
+    /// Bytes as a read returns them.
     Plain,
-    /// As published: verified, then decoded.
+    /// Bytes in the published coding: verified, then decoded.
     Published(Coding),
     /// Coded without request: right if they verify as they are, or decoded. Where nothing is published to verify them by, the resource
     /// is the decoded bytes.

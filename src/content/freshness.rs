@@ -24,7 +24,7 @@ pub const COMPARE_LIMIT: u64 = 16 << 20;
 /// How often entries that do not announce their changes are revalidated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Revalidate {
-    /// As their `changefreq` says, else each hour.
+    /// The interval of the entry's `changefreq`, else each hour.
     #[default]
     AsPublished,
     /// This often, also against `changefreq`.
@@ -61,20 +61,20 @@ pub fn remaining(validated_at: Timestamp, interval: Duration, now: Timestamp) ->
 /// The head of a full answer to a conditional request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answer<'a> {
-    /// As sent.
+    /// `ETag`, as sent.
     pub etag: Option<&'a str>,
-    /// As sent.
+    /// `Last-Modified`, as sent.
     pub last_modified: Option<&'a str>,
     /// Bytes of the body, where announced.
     pub length: Option<u64>,
 }
 
-/// What an answer proves of the version that is known.
+/// Conclusion from an answer about the version that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// The Source has the same bytes.
     Same,
-    /// It has others.
+    /// The Source has other bytes.
     Other,
     /// The body decides: the same if it has this digest.
     Compare(Digest),

@@ -66,7 +66,7 @@ impl LocalContent {
         })
     }
 
-    /// The same where no disk is waited for either.
+    /// Reads as [`LocalContent::read`] does, without waiting for a disk.
     pub(super) fn read_in_memory(&self, ino: Ino, offset: u64, length: u32) -> LocalRead {
         match (self.verified_blocks(ino, offset, length), self.find_in_memory(ino)) {
             (Some(bytes), _) => LocalRead::Bytes(bytes),
@@ -133,13 +133,13 @@ impl LocalContent {
         self.store.get(&key).filter(|object| object.length() == size)
     }
 
-    /// The same without waiting for the disk: an error where it has to be waited for.
+    /// Finds an object as [`LocalContent::find_known`] does, without waiting for the disk: an error where it has to be waited for.
     fn find_in_memory(&self, ino: Ino) -> io::Result<Option<Arc<Object>>> {
         let Some((key, size)) = self.known_object(ino) else { return Ok(None) };
         Ok(self.store.get_in_memory(&key)?.filter(|object| object.length() == size))
     }
 
-    /// The same, not counted as a use.
+    /// Finds an object without counting this as a use.
     pub(super) fn peek(&self, ino: Ino) -> Option<Arc<Object>> {
         let (key, size) = self.known_object(ino)?;
         self.store.peek(&key).filter(|object| object.length() == size)

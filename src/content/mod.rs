@@ -56,7 +56,7 @@ pub use shared_cache::{SharedCacheConfig, SharedCacheStatus, shared_cache_url};
 pub enum State {
     /// Nothing.
     Remote,
-    /// So many bytes.
+    /// Part of the bytes; their number.
     Partial(u64),
     /// All.
     Cached,
@@ -64,34 +64,34 @@ pub enum State {
     Poisoned,
 }
 
-/// What is known of the bytes' truth: `user.resyncfs.verified`.
+/// Result of the verification of the bytes: `user.resyncfs.verified`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verified {
     /// Not fetched whole yet.
     #[default]
     NotYet,
-    /// They gave the published digest of this algorithm.
+    /// The bytes gave the published digest of this algorithm.
     Digest(crate::document::Algorithm),
     /// No digest is published (or fixity is off); the published length agreed.
     Length,
     /// Nothing is published to verify against; the length the server announced agreed.
     Transfer,
-    /// They were wrong.
+    /// The bytes were wrong.
     Failed,
 }
 
-/// What this machine has of a read.
+/// Answer of this machine to a read.
 #[derive(Debug)]
 pub enum LocalRead {
     /// The bytes.
     Bytes(Bytes),
-    /// They lie on the disk and not in memory: [`Content::read_local`] waits for it.
+    /// The bytes are on the disk and not in memory: [`Content::read_local`] waits for them.
     OnDisk,
-    /// They are not here, or may not be handed out: [`Content::read`].
+    /// The bytes are not here, or may not be handed out: [`Content::read`].
     Absent,
 }
 
-/// What the rest of the mount has to know; sent through one channel, never awaited.
+/// Notice to the rest of the mount; sent through one channel, never awaited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Bytes already handed out turned out wrong: drop the kernel's pages, give the name a new inode.
@@ -215,7 +215,7 @@ impl Content {
         self.local.read(ino, offset, length).inspect(|bytes| self.counters.hit(bytes.len()))
     }
 
-    /// The same where no disk is waited for either.
+    /// Reads as [`Content::read_local`] does, without waiting for a disk.
     pub fn read_in_memory(&self, ino: Ino, offset: u64, length: u32) -> LocalRead {
         let read = self.local.read_in_memory(ino, offset, length);
         if let LocalRead::Bytes(bytes) = &read {
@@ -285,7 +285,7 @@ impl Content {
         self.local.store.measure();
     }
 
-    /// What was read, fetched and failed since the start, and what the cache holds.
+    /// Returns what was read, fetched and failed since the start, and what the cache holds.
     pub fn metrics(&self) -> Metrics {
         let now = std::time::Instant::now();
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -312,7 +312,7 @@ impl Content {
         self.client.pace(downloads, true)
     }
 
-    /// What the shared cache did, where there is one.
+    /// Returns the state of the shared cache, if the mount has one.
     pub fn shared_cache(&self) -> Option<SharedCacheStatus> {
         self.shared_cache.as_ref().map(SharedCache::status)
     }
@@ -338,7 +338,7 @@ impl Content {
         self.local.served.forget(ino);
     }
 
-    /// The same for those that `gone` picks out of the inodes of which something was learnt, shown some at a time; how many.
+    /// Forgets what was learnt of the inodes that `gone` picks, and returns how many. `gone` is shown them some at a time.
     /// Blocks on the disk.
     pub fn forget_gone<E>(&self, gone: impl FnMut(&[Ino]) -> Result<Vec<Ino>, E>) -> Result<u64, E> {
         self.local.metadata.forget_gone(gone)

@@ -77,7 +77,7 @@ impl PinnedInodes {
         released
     }
 
-    /// Whether `ino` is pinned, its object here or not.
+    /// Returns whether `ino` is pinned, its object here or not.
     pub(super) fn has(&self, ino: Ino) -> bool {
         self.objects.contains_key(&ino) || self.awaited.contains(ino)
     }

@@ -7,22 +7,22 @@ use crate::platform::inode_set::InodeSet;
 use lru::LruCache;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is kept in memory of all inodes, in digests of blocks: some 10 MB.
+/// Memory for the records of all inodes, counted in digests of blocks: some 10 MB.
 const DIGESTS: usize = 1 << 18;
 
-/// What an inode takes beside its digests.
+/// Memory of an inode beside its digests, counted in digests.
 const INODE: usize = 16;
 
 /// Inodes with a file, which takes a descriptor.
 const FILES: usize = 256;
 
-/// What was handed out of one inode.
+/// Record of the blocks that were handed out of one inode.
 #[derive(Clone, Default)]
 pub(super) struct Served {
     pub(super) blocks: Arc<Mutex<BlockDigests>>,
     /// The whole was verified and these are its blocks.
     pub(super) is_whole: bool,
-    /// It was streamed past the cache, which had no room for it.
+    /// The object was streamed past the cache, which had no room for it.
     pub(super) was_passed: bool,
     /// The version that all of it belongs to, where that is known.
     pub(super) version: Option<VersionId>,
@@ -40,7 +40,7 @@ fn sum(one: (usize, usize), other: (usize, usize)) -> (usize, usize) {
     (one.0 + other.0, one.1 + other.1)
 }
 
-/// What was handed out of the inodes of large objects: before the verdict of a download that failed, or after one.
+/// Records of the blocks handed out of large objects: before the verdict of a download that failed, or after one.
 ///
 /// Lock order: this first, then the blocks of an inode.
 pub(super) struct ServedBlocks {
@@ -58,7 +58,7 @@ impl ServedBlocks {
         self.by_inode.get(&ino).cloned()
     }
 
-    /// Whether bytes of `ino` were handed out without a verdict.
+    /// Returns whether bytes of `ino` were handed out without a verdict.
     pub(super) fn is_unjudged(&self, ino: Ino) -> bool {
         self.by_inode.peek(&ino).is_some_and(|served| !served.is_whole)
     }
@@ -103,7 +103,7 @@ impl ServedBlocks {
     }
 }
 
-/// What went out of each inode, and what later reads are told of it.
+/// Records of what was handed out of each inode, and of what later reads are told of it.
 ///
 /// Lock order: one of these at a time, the last of all.
 #[derive(Default)]
@@ -126,7 +126,7 @@ impl ServedRecords {
         self.lock().keep(ino, served)
     }
 
-    /// Whether bytes of `ino` went out without a verdict.
+    /// Returns whether bytes of `ino` were handed out without a verdict.
     pub(super) fn is_unjudged(&self, ino: Ino) -> bool {
         self.lock().is_unjudged(ino)
     }
@@ -143,7 +143,7 @@ impl ServedRecords {
         }
     }
 
-    /// Whether bytes of a large verified object went out.
+    /// Returns whether bytes of a large verified object were handed out.
     pub(super) fn has_verified(&self, ino: Ino) -> bool {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner).contains(ino)
     }

@@ -56,7 +56,7 @@ pub(super) enum Withheld {
 pub(super) struct Claim {
     /// Bytes of the whole, where known.
     pub(super) length: Option<u64>,
-    /// Where it has a strong ETag.
+    /// The version, if the body has a strong ETag.
     pub(super) version: Option<VersionId>,
     /// See [`Withheld::Unjudgeable`].
     pub(super) is_unjudgeable: bool,
@@ -96,7 +96,7 @@ pub(super) struct Trust {
     is_other_size: bool,
     is_contradicted: bool,
     is_closed: bool,
-    /// Where digests are kept that are too many for memory.
+    /// The folder for digests that are too many for memory.
     folder: Arc<Path>,
 }
 
@@ -184,7 +184,7 @@ impl Trust {
         reasons.into_iter().find(|(applies, _)| *applies).map(|(_, reason)| reason)
     }
 
-    /// Whether blocks that went out bind a body of another version than theirs.
+    /// Returns whether blocks that were handed out bind a body of another version than theirs.
     fn is_of_other_version(&self) -> bool {
         let PriorServes { is_proved, is_known, is_vouched } = self.prior;
         let can_pass = self.is_passing && is_vouched;
@@ -192,12 +192,12 @@ impl Trust {
         is_bound && (self.claim.version.is_none() || self.claim.version != self.served_version)
     }
 
-    /// Whether the bytes pass through memory and are too many to be kept there.
+    /// Returns whether the bytes pass through memory and are too many to be kept there.
     pub(super) fn does_pass(&self) -> bool {
         self.is_passing && self.claim.length.is_some_and(|length| length > WHOLE_LIMIT)
     }
 
-    /// Whether any part of the object can go out before the verdict on the whole.
+    /// Returns whether any part of the object can be handed out before the verdict on the whole.
     pub(super) fn is_streamed(&self) -> bool {
         self.fixity != Fixity::Strict && self.claim.length.is_some_and(|length| length > WHOLE_LIMIT)
     }
@@ -207,25 +207,25 @@ impl Trust {
         self.claim.length.map_or(0, |length| releasable(self.fixity, Some(length), length))
     }
 
-    /// Whether a sequential reader comes near the withheld end: it goes out to no reader that jumps.
+    /// Returns whether a sequential reader is near the withheld end: no reader that jumps gets it then.
     pub(super) fn is_end_closed(&self, received: u64) -> bool {
         self.claim.length.is_some_and(|length| received >= length / 2)
     }
 
-    /// Whether blocks lie where bytes may go out: in order before the end that is withheld, or by ranges of the version.
+    /// Returns whether blocks may be handed out by their place: in order before the withheld end, or by ranges of the version.
     fn is_open(&self, blocks: &Range<u64>, progress: Progress) -> bool {
         let may_jump = progress.has_ranges && self.is_streamed();
         let is_before_end = blocks.end <= self.withheld_from() || !self.is_end_closed(progress.received);
         blocks.end <= releasable(self.fixity, self.claim.length, progress.frontier) || (may_jump && is_before_end)
     }
 
-    /// Whether nothing is known that forbids to hand out blocks: either new ones, or those that went out in all of these places.
+    /// Returns whether nothing is known that forbids to hand out blocks: either new ones, or those that were handed out in all of these places.
     pub(super) fn may_go_out(&self, blocks: &Range<u64>, progress: Progress) -> bool {
         let is_new_allowed = self.withheld().is_none() && self.is_open(blocks, progress);
         is_new_allowed || (self.may_repeat(blocks, progress) && numbers(blocks).all(|block| self.served().has(block)))
     }
 
-    /// Whether blocks that went out may do so again: those of a passing stream may before any verdict.
+    /// Returns whether blocks that were handed out may be so again. Those of a passing stream may before any verdict.
     fn may_repeat(&self, blocks: &Range<u64>, progress: Progress) -> bool {
         let reason = self.withheld().filter(|reason| *reason != Withheld::Contradicted);
         self.does_pass() || (reason.is_none() && self.is_open(blocks, progress))
@@ -281,23 +281,23 @@ impl Trust {
         self.is_contradicted
     }
 
-    /// Whether all that went out agrees with the whole, which has so many blocks, each of them compared. Nothing more goes out.
+    /// Closes the record and returns whether all that was handed out agrees with the whole of so many blocks, each of them compared.
     pub(super) fn agrees(&mut self, blocks: u64) -> bool {
         self.is_closed = true;
         !self.is_contradicted && self.served().end() <= blocks
     }
 
-    /// Whether a block went out at this place.
+    /// Returns whether a block was handed out at this place.
     pub(super) fn was_served(&self, block: u64) -> bool {
         self.served().has(block)
     }
 
-    /// Whether any block went out.
+    /// Returns whether any block was handed out.
     pub(super) fn has_served(&self) -> bool {
         !self.served().is_empty()
     }
 
-    /// Whether all that went out belongs to a whole that was verified before.
+    /// Returns whether all that was handed out belongs to a whole that was verified before.
     pub(super) fn is_proved(&self) -> bool {
         self.prior.is_proved
     }
@@ -307,7 +307,7 @@ impl Trust {
         (Arc::clone(&self.served), self.served_version.clone())
     }
 
-    /// Whether a body of the version to which the record belongs can still go on before a verdict.
+    /// Returns whether the record belongs to a known version, a body of which can go on before a verdict.
     pub(super) fn is_bound_to_version(&self) -> bool {
         self.served_version.is_some()
     }
@@ -330,7 +330,7 @@ impl Trust {
 pub(super) enum Refusal {
     /// Others are known in their place, or nothing new goes out.
     Withheld,
-    /// They wait for the verdict on the whole.
+    /// New blocks wait for the verdict on the whole.
     NeedsWhole,
 }
 
@@ -422,7 +422,7 @@ mod tests {
         assert!(!trust.may_go_out(&block(4), Progress { frontier: BLOCK, received: 0, has_ranges: false }));
     }
 
-    /// What an attempt may do next.
+    /// Steps of an attempt in the property test.
     #[derive(Clone, Debug)]
     enum Step {
         Attempt { version: u8, has_etag: bool, is_doubted: bool },

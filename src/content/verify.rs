@@ -14,20 +14,20 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What was found of bytes on this machine.
+/// Result of a check of the bytes on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Checked {
-    /// They are not here, or not whole.
+    /// The bytes are not here, or not whole.
     Absent,
-    /// They are what they must be; how many.
+    /// The bytes are right; how many.
     Intact(u64),
-    /// They are not: what is wrong. Damaged ones are removed from the cache and downloaded again at the next read.
+    /// The bytes are wrong: how. Damaged ones are removed from the cache and downloaded again at the next read.
     Corrupt(String),
-    /// They cannot be read now, or are damaged and cannot be removed. They stay.
+    /// The bytes cannot be read now, or are damaged and cannot be removed. They stay.
     Failed(String),
 }
 
-/// What the Source served when it was asked for one version.
+/// Answer of the Source that was asked for one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The right bytes: by the published digest or length, or those of the download before.
@@ -115,7 +115,8 @@ pub fn check_object(inventory: &mut Inventory, key: &ObjectKey) -> Checked {
     }
 }
 
-/// What the bytes of `object` give. The error is the result of the check: they are damaged, or cannot be read now.
+/// Returns length and digest of the bytes of `object`.
+/// The error is the result of the check: the bytes are damaged, or cannot be read now.
 fn read_through(object: &Object, algorithm: Algorithm) -> Result<Option<Seen>, Checked> {
     let mut verifier = Verifier::new(algorithm);
     while verifier.length() < object.length() {
@@ -225,7 +226,7 @@ pub fn digests_shown(spec: &FetchSpec) -> &[Digest] {
     if is_decoded(spec) { &[] } else { &spec.hashes }
 }
 
-/// What the bytes of `spec` must be, by what is published alone.
+/// Returns the requirements on the bytes of `spec`, by what is published alone.
 pub fn published(spec: &FetchSpec) -> Expected {
     let strongest = spec.hashes.iter().max_by_key(|digest| digest.algorithm());
     Expected { length: spec.length, published: strongest.copied(), earlier: None }

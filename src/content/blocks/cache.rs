@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Memory of an entry beyond its bytes.
 const OVERHEAD: usize = 256;
 
-/// What holds a block.
+/// Owner of a block: an object or an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::content) enum Holder {
     /// A verified object that the cache folder had no room for.
@@ -67,7 +67,7 @@ impl BlockCache {
         self.look()?.by_key.get(key).cloned()
     }
 
-    /// The same without counting as a use.
+    /// Returns a block without counting this as a use.
     pub(in crate::content) fn peek(&self, key: &CachedBlock) -> Option<Bytes> {
         self.look()?.by_key.peek(key).cloned()
     }
@@ -102,7 +102,7 @@ impl BlockCache {
         is_kept
     }
 
-    /// Whether all blocks of a verified object of `length` bytes are here.
+    /// Returns whether all blocks of a verified object of `length` bytes are here.
     pub(in crate::content) fn holds(&self, ino: Ino, length: u64) -> bool {
         let mut firsts = (0..length).step_by(BLOCK as usize);
         firsts.all(|first| self.peek(&CachedBlock { ino, holder: Holder::Verified, first }).is_some())

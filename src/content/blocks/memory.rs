@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Bytes of a large object in memory that readers may be ahead of the first that waits.
 pub(in crate::content) const WINDOW: u64 = 8 << 20;
 
-/// The same where many are read at a time.
+/// Bytes of the window where many large objects are read at a time.
 pub(in crate::content) const NARROW_WINDOW: u64 = 2 << 20;
 
 /// Bytes beyond the window: a batch that was received at once.
@@ -109,7 +109,7 @@ impl Window {
         self.frontier
     }
 
-    /// Whether all of these bytes are kept.
+    /// Returns whether all of these bytes are kept.
     pub(in crate::content) fn has(&self, range: &Range<u64>) -> bool {
         let firsts = (range.start - range.start % BLOCK..range.end).step_by(BLOCK as usize);
         firsts.into_iter().all(|first| {

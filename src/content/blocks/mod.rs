@@ -17,7 +17,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where the bytes of an attempt go.
+/// Destination of the bytes of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sink {
     /// To the cache folder.
@@ -32,7 +32,7 @@ const UNRESERVED: usize = 8;
 /// See the module.
 pub(super) struct BlockMap {
     backing: Backing,
-    /// Of blocks that the backing does not take.
+    /// Blocks that the backing does not take.
     cache: Arc<BlockCache>,
     ino: Ino,
     attempt: u64,
@@ -93,13 +93,13 @@ impl BlockMap {
         }
     }
 
-    /// Whether all of these bytes are here.
+    /// Returns whether all of these bytes are here.
     pub(super) fn has(&self, range: &Range<u64>) -> bool {
         let has_block = |first: u64| self.keeps(&(first..range.end.min(first + BLOCK))) || self.cached(first).is_some();
         self.keeps(range) || blocks(range).all(has_block)
     }
 
-    /// Whether all of these bytes are in the backing, where the frontier counts them.
+    /// Returns whether all of these bytes are in the backing, where the frontier counts them.
     pub(super) fn keeps(&self, range: &Range<u64>) -> bool {
         match &self.backing {
             Backing::Disk(partial) => partial.has(range),
@@ -201,7 +201,7 @@ impl BlockMap {
         }
     }
 
-    /// What is written is kept for a later download under this validator.
+    /// Keeps what is written for a later download under this validator.
     pub(super) fn keep_under(&self, validator: Option<&str>, length: Option<u64>) {
         if let Backing::Disk(partial) = &self.backing {
             partial.keep(validator, length);

@@ -59,7 +59,7 @@ impl DownloadTask {
         self.validator.as_ref().filter(|_| !self.is_mixed).map(|(_, etag)| etag.clone())
     }
 
-    /// Whether what is here can be resumed.
+    /// Returns whether a download can continue from what is here.
     pub(super) fn can_go_on(&self) -> bool {
         self.validator.is_some() || self.is_joinable
     }

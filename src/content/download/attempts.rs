@@ -252,7 +252,7 @@ impl DownloadTask {
         (self.validator, self.length) = (version, Some(length));
     }
 
-    /// What the transferred bytes must be, given in `form`.
+    /// Returns the requirements on the transferred bytes, given in `form`.
     pub(super) fn expected(&self, form: Form) -> Expected {
         let earlier = self.earlier.filter(|_| form == Form::Plain);
         Expected { length: self.spec.length, published: self.published, earlier }
@@ -350,8 +350,8 @@ impl DownloadTask {
         self.promise.clone().filter(|promise| promise.length == Some(self.received) && self.received > 0)
     }
 
-    /// Whether the whole was sent instead of the rest, under another ETag, and the rest may come under any: servers behind one name may have
-    /// an ETag each.
+    /// Returns whether the whole was sent instead of the rest, under another ETag, and the rest may come under any.
+    /// Servers behind one name may have an ETag each.
     fn is_of_another_node(&self, response: &Response) -> bool {
         let is_of_this_length = response.content_length.is_none() || response.content_length == self.length;
         let is_whole = response.status == Status::Full && is_of_this_length;

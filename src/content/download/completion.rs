@@ -102,7 +102,7 @@ impl Content {
         self.end(ino, download, Outcome::Failed(error));
     }
 
-    /// It gave way: what is here stays for a later download.
+    /// Ends a download that gave way: what is here stays for a later download.
     pub(super) fn yielded(&self, spec: &FetchSpec, download: &Download, error: ContentError) {
         tracing::debug!(ino = spec.ino.0, error = %chain(&error), "a download gives way");
         self.end_without_verdict(spec, download, Outcome::Yielded(error));
@@ -179,7 +179,7 @@ impl Content {
     }
 }
 
-/// Whether anything was handed out of the inode.
+/// Returns whether anything was handed out of the inode.
 pub(super) fn has_served(download: &Download) -> bool {
     download.state().trust.has_served()
 }

@@ -40,7 +40,7 @@ pub(in crate::content) struct Bounds {
     pub(in crate::content) unsized_body: u64,
 }
 
-/// What readers want.
+/// The demand of readers.
 #[derive(Default)]
 pub(super) struct Extents {
     /// The furthest byte that a reader of the stream has got, and from which byte on it has read at a stretch.
@@ -48,7 +48,7 @@ pub(super) struct Extents {
     since: u64,
     /// The ranges that readers wait for, by first byte and end, and how many readers.
     waiting: BTreeMap<(u64, u64), usize>,
-    /// Those of them that the stream brings, and the byte up to which it has to come for each.
+    /// Ranges of `waiting` that the stream brings, and the byte up to which it has to come for each.
     followed: BTreeMap<(u64, u64), u64>,
     /// Readers that wait for a size.
     sizes: usize,
@@ -73,7 +73,7 @@ pub(super) struct Stream {
     pub(super) is_strict: bool,
     /// Ranges of the version can be requested.
     pub(super) has_ranges: bool,
-    /// Of a large object in memory: the first byte that is kept, and the bytes of the window.
+    /// The first byte that is kept and the bytes of the window, for a large object in memory.
     pub(super) window: Option<(u64, u64)>,
     pub(super) bounds: Bounds,
 }
@@ -115,7 +115,7 @@ impl Extents {
         self.sizes > 0 || !self.waiting.is_empty()
     }
 
-    /// Whether nothing has waited for it for so long.
+    /// Returns whether nothing has waited for it for so long.
     pub(super) fn is_left(&self, patience: Duration) -> bool {
         self.prefetches == 0 && self.left.is_some_and(|(since, _)| since.elapsed() > patience)
     }
@@ -135,12 +135,12 @@ impl Extents {
         self.is_whole = true;
     }
 
-    /// Whether the whole is wanted, whoever reads which part.
+    /// Returns whether the whole is wanted, no matter who reads which part.
     pub(super) fn is_wanted_whole(&self) -> bool {
         self.is_whole || self.prefetches > 0
     }
 
-    /// Whether a reader waits for bytes that are not kept any more.
+    /// Takes the note that a reader waits for bytes that are not kept any more, and returns whether it was set.
     pub(super) fn take_behind(&mut self) -> bool {
         std::mem::take(&mut self.is_behind)
     }
@@ -179,7 +179,7 @@ impl Extents {
         self.waiting.keys().next().map(|(first, end)| *first..*end)
     }
 
-    /// Whether an extent serves a reader of `offset` better than the stream does.
+    /// Returns whether an extent serves a reader of `offset` better than the stream does.
     pub(super) fn is_far(&self, offset: u64, frontier: u64) -> bool {
         let until = self.until();
         let reach = if until > self.since { until.saturating_add(KERNEL_AHEAD) } else { 0 };

@@ -18,10 +18,10 @@ const INODE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from
 /// Longer than any process runs.
 const ALWAYS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// What was wrong with a host.
+/// Fault of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostFault {
-    /// It did not answer, refused, or broke off.
+    /// The host did not answer, refused, or broke off.
     Silent,
     /// Its bytes were not the Source's, and another location had the right ones.
     Wrong,
@@ -38,12 +38,12 @@ impl HostFault {
     }
 }
 
-/// What is remembered of a package.
+/// Fault of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PackageFault {
-    /// It cannot be read: it comes after the resources' own URIs.
+    /// The package cannot be read: it comes after the resources' own URIs.
     Unreadable,
-    /// It cannot be read for now.
+    /// The package cannot be read for now.
     Unreachable,
     /// A member of it cannot be read, which was reported.
     Member,
@@ -71,7 +71,7 @@ impl PackageFault {
     }
 }
 
-/// What failed in one mount.
+/// Failures of one mount that are remembered.
 #[derive(Default)]
 pub(in crate::content) struct Failures {
     /// By inode and number of the block.
@@ -122,7 +122,7 @@ impl Failures {
         self.ahead.punish_longer(ino, INODE, (), now);
     }
 
-    /// Whether the inode has failed lately, so that nothing is asked ahead of its readers.
+    /// Returns whether the inode has failed lately, so that nothing is asked ahead of its readers.
     pub(super) fn has_failed(&self, ino: Ino, now: Instant) -> bool {
         self.inodes.is_punished(&ino, now) || self.ahead.is_punished(&ino, now)
     }
@@ -148,8 +148,8 @@ impl Failures {
         self.contradicted.punish(uri.clone(), ALWAYS, size, now);
     }
 
-    /// Whether a head may be believed that this resource has `size` bytes. After a contradiction the whole body decides. But a body
-    /// too large to wait for has changed if its head announces another size than before.
+    /// Returns whether a head may be believed that this resource has `size` bytes. After a contradiction the whole body decides.
+    /// But a body too large to wait for has changed if its head announces another size than before.
     pub(super) fn is_believed(&self, uri: &Uri, size: u64, now: Instant) -> bool {
         let contradicted = self.contradicted.cause(uri, now);
         contradicted.is_none_or(|announced| size > WHOLE_LIMIT && size != *announced)

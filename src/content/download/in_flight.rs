@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// What a download is joined for.
+/// Purpose for which a download is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joining {
-    /// So many bytes from this one on, by this process.
+    /// A read: the process, the first byte and the number of bytes.
     Read(Requester, u64, u32),
     /// Its length, by this process.
     Size(Requester),
@@ -43,12 +43,12 @@ pub(in crate::content) struct Download {
     /// The first process that is expected to read it.
     expected: OnceLock<Requester>,
     task: OnceLock<AbortHandle>,
-    /// Of all its requests.
+    /// The pause that all its requests know of.
     pause: KnownPause,
 }
 
 impl Download {
-    /// Of nothing yet. `folder` is where digests are kept that are too many for memory.
+    /// Makes a download of nothing yet. `folder` is for digests that are too many for memory.
     pub(super) fn new(fixity: Fixity, bounds: Bounds, folder: Arc<Path>) -> Download {
         let state = DownloadState::new(fixity, bounds, folder);
         Download {
@@ -84,7 +84,7 @@ impl Download {
         result
     }
 
-    /// The same, and notifies the readers.
+    /// Changes the state as [`Download::change`] does, and notifies the readers.
     pub(super) fn publish<T>(&self, change: impl FnOnce(&mut DownloadState) -> T) -> T {
         let result = self.change(change);
         self.changes.send_replace(());
@@ -146,7 +146,7 @@ impl Download {
         }
     }
 
-    /// What may be evicted for its object: anything once a reader asked for it.
+    /// Returns what may be evicted for its object: anything once a reader asked for it.
     pub(super) fn eviction_policy(&self) -> EvictionPolicy {
         match (self.demanded(), self.prefetched.get()) {
             (None, Some(begun)) => EvictionPolicy::UnusedSince(*begun),
@@ -154,7 +154,7 @@ impl Download {
         }
     }
 
-    /// It is driven by this task.
+    /// Notes the task that drives it.
     pub(super) fn run_by(&self, task: AbortHandle) {
         // Once: by the caller that put it into the table.
         let _ = self.task.set(task);

@@ -42,7 +42,7 @@ impl Content {
         }
     }
 
-    /// Whether it was remembered already.
+    /// Remembers a fault of a package and returns whether it was remembered already.
     fn remember_package(&self, package: &Uri, fault: PackageFault) -> bool {
         let (mut failures, key, now) = (self.failures(), (package.clone(), fault), Instant::now());
         let is_known = failures.packages.is_punished(&key, now);

@@ -79,7 +79,7 @@ const UNREAD: RangeInclusive<u64> = 16 << 20..=256 << 20;
 /// Bytes of a body of unknown length, at most: a quarter of the cache, but no less than these.
 const LEAST_UNSIZED: u64 = 64 << 20;
 
-/// Where an object is.
+/// Place of an object that a read joins.
 enum Joined {
     /// In the cache folder.
     Here(Arc<Object>),
@@ -87,7 +87,7 @@ enum Joined {
     UnderWay(Arc<Download>, Option<Waiting>),
 }
 
-/// What a read found.
+/// Result of a wait for a read's bytes.
 enum Found {
     Bytes(Bytes),
     Object(CachedObject),
@@ -358,7 +358,7 @@ impl Content {
     }
 }
 
-/// What readers of a poisoned inode get.
+/// Makes the error that readers of a poisoned inode get.
 fn poisoned(spec: &FetchSpec) -> ContentError {
     let what = "bytes that were read before were wrong; open the file again".into();
     ContentError::Mismatch { uri: spec.uri.clone(), what }

@@ -42,13 +42,13 @@ impl CachedObject {
     }
 }
 
-/// Where ranges of the version under way can be requested: there is a strong ETag, or it is in the shared cache.
+/// Address for ranges of the version under way: it has a strong ETag, or the shared cache has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     pub(super) place: Uri,
     /// Its strong ETag.
     pub(super) etag: Box<str>,
-    /// Where the version begins in the representation at `place`: 0, but for a member of a package.
+    /// First byte of the version in the representation at `place`: 0, but for a member of a package.
     pub(super) first: u64,
     /// Bytes of that representation.
     pub(super) total: u64,
@@ -59,7 +59,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Of a copy of the resource `uri` in the shared cache. Its name stands for one version.
+    /// Makes the origin of a copy of the resource `uri` in the shared cache. Its name stands for one version.
     pub(super) fn shared(uri: &Uri, copy: &Arc<SharedCopy>) -> Origin {
         let (length, etag) = (copy.length, copy.name.to_string().into());
         Origin { place: uri.clone(), etag, first: 0, total: length, length, shared: Some(Arc::clone(copy)) }

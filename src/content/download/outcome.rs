@@ -8,6 +8,6 @@ use crate::content::ContentError;
 pub(super) enum Outcome {
     Done(CachedObject),
     Failed(ContentError),
-    /// It gave way, for want of readers or of room for what no reader waits for. A reader begins another.
+    /// The download gave way, for want of readers or of room for what no reader waits for. A reader begins another.
     Yielded(ContentError),
 }

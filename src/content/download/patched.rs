@@ -94,7 +94,7 @@ impl DownloadTask {
     }
 }
 
-/// Whether a patch has the published length and digest.
+/// Returns whether a patch has the published length and digest.
 fn is_as_published(patch: &Patch, body: &[u8]) -> bool {
     let matches = |published: &Digest| {
         let mut verifier = Verifier::new(published.algorithm());

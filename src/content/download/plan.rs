@@ -41,17 +41,17 @@ impl Place {
         }
     }
 
-    /// Whether it has the current version.
+    /// Returns whether it has the current version.
     pub(super) fn is_current(&self) -> bool {
         matches!(self, Place::Own(_) | Place::Mirror(_))
     }
 
-    /// Whether its host answers for its bytes: a wrong package is no fault of one.
+    /// Returns whether its host answers for its bytes: a wrong package is not the fault of its host.
     pub(super) fn is_of_host(&self) -> bool {
         !matches!(self, Place::Member(_)) && !self.is_shortcut()
     }
 
-    /// Whether it is tried before the Source, which is asked after a failure as if it had not been.
+    /// Returns whether it is tried before the Source, which is asked after a failure as if it had not been.
     pub(super) fn is_shortcut(&self) -> bool {
         matches!(self, Place::Shared(_) | Place::Patched(_))
     }
@@ -79,7 +79,7 @@ pub(super) enum Turn {
     Never,
 }
 
-/// What distinguishes the bytes of a version from others.
+/// Means to distinguish the bytes of a version from others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Proof {
     /// A published digest.
@@ -135,7 +135,7 @@ pub(super) fn places(
     places
 }
 
-/// What ended an attempt.
+/// Cause of the end of an attempt.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// No usable head: a status, a timeout, a refused connection.
@@ -152,7 +152,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether nothing more may be downloaded, from any place.
+    /// Returns whether nothing more may be downloaded, from any place.
     pub(super) fn is_spent(&self) -> bool {
         let (Failure::Refused(error) | Failure::Cut { error, .. } | Failure::Wrong(error)) = self;
         error.is_spent()
@@ -204,7 +204,7 @@ impl Plan {
         self.places.get(self.place)
     }
 
-    /// Whether caches on the way must be avoided: the last bytes of this place were wrong.
+    /// Returns whether caches on the way must be avoided: the last bytes of this place were wrong.
     pub(super) fn past_caches(&self) -> bool {
         self.attempts.past_caches
     }
@@ -224,7 +224,7 @@ impl Plan {
         self.of_package.clone()
     }
 
-    /// Whether a place before this one failed.
+    /// Returns whether a place before this one failed.
     pub(super) fn has_failed(&self) -> bool {
         self.last.is_some()
     }
@@ -274,7 +274,7 @@ impl Plan {
         }
     }
 
-    /// Whether places follow this one.
+    /// Returns whether places follow this one.
     pub(super) fn has_others(&self) -> bool {
         self.place + 1 < self.places.len()
     }
@@ -305,12 +305,12 @@ impl Plan {
     }
 }
 
-/// Whether the bytes, or their head, were those of something else.
+/// Returns whether the bytes, or their head, were those of something else.
 pub(super) fn tells_of_bytes(error: &ContentError) -> bool {
     matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. } | ContentError::Changed { .. })
 }
 
-/// Whether a place answered that the resource is missing.
+/// Returns whether a place answered that the resource is missing.
 pub(super) fn is_absent(error: &ContentError) -> bool {
     matches!(error, ContentError::Fetch { cause, .. } if matches!(cause.status(), Some(404 | 410)))
 }

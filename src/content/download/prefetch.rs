@@ -10,7 +10,7 @@ use crate::source::http::Requester;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What was used within this time is not evicted for what is fetched ahead of a reader.
+/// Time for which a used object is not evicted for what is fetched ahead of a reader.
 const SPARED: Duration = Duration::from_secs(5);
 
 impl Content {
@@ -29,9 +29,9 @@ impl Content {
         Ok(brought)
     }
 
-    /// The same for a file that the process `expected` is likely to read next. The caller bounds how many are under way, so that readers find
-    /// connections. What was used within the last seconds is not evicted for it.
+    /// Fetches a file that the process `expected` is likely to read next, and returns how many bytes it brought.
     /// `None`: it was here, or is larger than `most` bytes, as its head announces.
+    /// The caller bounds how many are under way, so that readers find connections. What was used within the last seconds is not evicted for it.
     pub async fn fetch_ahead(
         self: &Arc<Self>,
         spec: &FetchSpec,
@@ -41,17 +41,17 @@ impl Content {
         self.bring(spec, Joining::Ahead(Moment::ago(SPARED), Some(expected)), most).await
     }
 
-    /// Whether the host of `spec` leaves no requests for what is fetched ahead.
+    /// Returns whether the host of `spec` leaves no requests for what is fetched ahead.
     pub fn is_paced(&self, spec: &FetchSpec) -> bool {
         self.client.is_paced(&spec.uri)
     }
 
-    /// Whether the bytes of `ino` are on this machine or on their way, without opening a file.
+    /// Returns whether the bytes of `ino` are on this machine or on their way, without opening a file.
     pub fn is_here(&self, ino: Ino) -> bool {
         self.table.contains(ino) || self.is_whole(ino)
     }
 
-    /// Whether all bytes of `ino` are on this machine, without opening a file.
+    /// Returns whether all bytes of `ino` are on this machine, without opening a file.
     pub fn is_whole(&self, ino: Ino) -> bool {
         self.local.is_whole(ino)
     }

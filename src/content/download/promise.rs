@@ -18,7 +18,7 @@ pub(super) fn request(spec: &FetchSpec, location: &Uri, within: Duration, priori
     request
 }
 
-/// What a head announces of the bytes that follow: that of a response, or a member's entry in the directory of its package.
+/// Announcement of the bytes that follow: the head of a response, or a member's entry in the directory of its package.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Head<'a> {
     pub(super) media_type: Option<&'a str>,
@@ -42,7 +42,7 @@ impl<'a> From<&'a Response> for Head<'a> {
 pub(super) enum Disagreement {
     /// A page instead of the resource.
     Page(ContentError),
-    /// What is published otherwise.
+    /// Something else than is published: what.
     Wrong(String),
     /// The size that was shown is another.
     Changed,

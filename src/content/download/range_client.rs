@@ -52,7 +52,7 @@ pub(super) enum RangeError {
 }
 
 impl RangeError {
-    /// As the error of an attempt to fetch `uri`.
+    /// Converts it into the error of an attempt to fetch `uri`.
     pub(super) fn into_content(self, uri: &Uri) -> ContentError {
         match self {
             RangeError::Http(cause) => ContentError::Fetch { uri: uri.clone(), cause },

@@ -27,8 +27,8 @@ const SHORT_RANGE: u64 = 8;
 /// Ranges of one body under way at once, at most. Their connections begin together: one that begins later grows while all wait for it.
 const MOST: usize = 14;
 
-/// The same where the line is full: the ranges' connections are silent for less than one part in [`MOSTLY_AT_WORK`] of their time. More
-/// ranges lose packets then, and all wait for the first.
+/// Most ranges under way where the line is full: their connections are silent for less than one part in [`MOSTLY_AT_WORK`] of their time.
+/// More ranges lose packets then, and all wait for the first.
 const MOST_OF_A_FULL_LINE: usize = 8;
 const MOSTLY_AT_WORK: u32 = 4;
 
@@ -37,7 +37,7 @@ const MOSTLY_AT_WORK: u32 = 4;
 const MEASURED: u64 = 512 << 10;
 const ROUND_TRIPS: u32 = 10;
 
-/// Where a round trip takes less, one connection fills the line.
+/// Round trip below which one connection fills the line.
 const NEAR: Duration = Duration::from_millis(3);
 
 /// Bytes that the body brings while the connections of the first ranges grow.
@@ -50,7 +50,7 @@ const FAILURES: u32 = 2;
 /// Ranges that may fail one after the other before the attempt does: all that are under way may be cut at once.
 const FAILURES_IN_A_ROW: usize = MOST;
 
-/// Whether a line brings more by several connections than by one: its first [`MEASURED`] bytes `took` so long, a `round_trip` included.
+/// Returns whether several connections bring more than one: the first [`MEASURED`] bytes `took` so long, a `round_trip` included.
 fn is_growing(round_trip: Duration, took: Duration) -> bool {
     round_trip > NEAR && took < ROUND_TRIPS * round_trip
 }
@@ -84,11 +84,11 @@ pub(super) struct Ranges {
     in_flight: Vec<InFlight>,
     /// Bytes and time of the body while it is measured; the time begins with its request.
     measured: (u64, Duration),
-    /// Of the body's request.
+    /// Round trip of the body's request.
     round_trip: Duration,
     /// Ranges under way at once; `None` before it is measured.
     width: Option<usize>,
-    /// Of the latest ranges, in the mean: how long a connection was silent, and at work with it.
+    /// Mean times of the latest ranges: how long a connection was silent, and at work with it.
     pace: Option<(Duration, Duration)>,
     /// Ranges that failed since one arrived.
     failures: usize,
@@ -229,7 +229,7 @@ impl Ranges {
         self.in_flight.push(InFlight { task, blocks, is_early: self.has_body, begun, started, _memory: memory });
     }
 
-    /// Whether one more range may be under way. A host that does not answer is asked for few; where the body arrives it does.
+    /// Returns whether one more range may be under way. A host that does not answer is asked for few; where the body arrives it does.
     fn has_room(&self, width: usize) -> bool {
         let answered = self.in_flight.iter().filter(|range| range.has_started()).count();
         let is_full = self.pace.is_some_and(|(silent, whole)| silent * MOSTLY_AT_WORK < whole);

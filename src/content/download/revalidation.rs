@@ -82,7 +82,7 @@ impl Content {
         }
     }
 
-    /// What the answer proves, never [`Finding::Compare`].
+    /// Returns the conclusion from the answer, never [`Finding::Compare`].
     async fn compare(&self, spec: &FetchSpec, observation: &Observation, response: Response) -> Finding {
         if response.status == Status::NotModified {
             return Finding::Same;
@@ -105,7 +105,7 @@ impl Content {
         }
     }
 
-    /// Whether a body has this `digest`; `Err(None)`: no progress in time.
+    /// Compares the digest of a body with `digest`; `Err(None)`: no progress in time.
     async fn compare_body(&self, digest: &Digest, mut body: Body) -> Result<Finding, Option<HttpError>> {
         let mut verifier = Verifier::new(digest.algorithm());
         while let Some(chunk) = tokio::time::timeout(self.config.stall, body.chunk()).await.map_err(|_| None)?? {

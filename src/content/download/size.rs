@@ -162,7 +162,7 @@ impl Content {
         }
     }
 
-    /// Whether a request for `ino` has failed lately: nothing is asked ahead of its readers.
+    /// Returns whether a request for `ino` has failed lately: nothing is asked ahead of its readers.
     pub fn has_failed(&self, ino: Ino) -> bool {
         self.failures().has_failed(ino, Instant::now())
     }

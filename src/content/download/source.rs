@@ -16,11 +16,11 @@ const BATCH: usize = 3 << 18;
 
 /// Bytes as they come, in order and without holes.
 pub(super) enum Source {
-    /// Of a response.
+    /// The body of a response.
     Body(Box<Body>),
-    /// Of a member of a package, unpacked.
+    /// A member of a package, unpacked.
     Member(Box<Member>),
-    /// Of the shared cache.
+    /// A copy in the shared cache.
     Shared(Box<SharedBody>),
 }
 
@@ -79,7 +79,7 @@ impl Batch {
         self.length >= BLOCK as usize
     }
 
-    /// Whether the writer is to have it before more is received.
+    /// Returns whether the writer is to have it before more is received.
     pub(super) fn is_full(&self) -> bool {
         self.length >= self.reservation.as_ref().map_or(0, Reservation::bytes).clamp(BLOCK as usize, BATCH)
     }

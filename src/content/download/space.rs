@@ -38,7 +38,7 @@ impl DownloadTask {
         }
     }
 
-    /// What cannot be kept on the disk is fetched into memory, where there is room for it. Else the download fails.
+    /// Turns to memory for bytes that cannot be kept on the disk, where there is room for them. Else the download fails.
     pub(super) async fn find_room(&mut self, error: WriteError) -> Result<(), Ended> {
         if let WriteError::Store(error) = &error {
             self.content.local.store.write_failed(error);

@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// So many bytes more are progress: fewer a second are as good as silence.
+/// Bytes that count as progress: fewer a second are as good as silence.
 const STEP: u64 = 64;
 
-/// What a read finds.
+/// Answer to a read that looks at the download.
 pub(super) enum Look {
     Ended(Outcome),
     /// The blocks are here. [`DownloadState::hand_out`] decides whether they go out.
@@ -35,7 +35,7 @@ pub(super) struct Here {
     pub(super) attempt: u64,
     pub(super) blocks: Range<u64>,
     pub(super) map: Arc<BlockMap>,
-    /// Where memory has them: it may drop them before they are read.
+    /// The blocks, if memory has them: it may drop them before they are read.
     pub(super) in_memory: Option<Vec<Bytes>>,
 }
 
@@ -64,7 +64,7 @@ struct Attempt {
     mark: Option<String>,
     /// Bytes that are here from the first on.
     frontier: u64,
-    /// Of its blocks. Those of an earlier download have none until they are hashed.
+    /// Digests of its blocks. Those of an earlier download have none until they are hashed.
     digests: BlockDigests,
     /// Blocks that extents bring.
     coming: BTreeSet<u64>,
@@ -83,7 +83,7 @@ impl Attempt {
 /// See the module.
 pub(in crate::content) struct DownloadState {
     sink: Sink,
-    /// Of a large object in memory.
+    /// Bytes of the window, for a large object in memory.
     window: u64,
     attempt: Attempt,
     pub(super) extents: Extents,
@@ -96,7 +96,7 @@ pub(in crate::content) struct DownloadState {
     last_read: Instant,
     outcome: Option<Outcome>,
     bounds: Bounds,
-    /// Where digests are kept that are too many for memory.
+    /// The folder for digests that are too many for memory.
     folder: Arc<Path>,
 }
 
@@ -249,7 +249,7 @@ impl DownloadState {
         self.attempt.frontier = self.attempt.map.as_ref().map_or(0, |map| map.frontier());
     }
 
-    /// Whether each of these blocks has a digest, and so was compared with what went out.
+    /// Returns whether each of these blocks has a digest, and so was compared with what was handed out.
     pub(super) fn has_digests(&self, blocks: Range<u64>) -> bool {
         blocks.into_iter().all(|block| self.attempt.digests.has(block))
     }
@@ -311,12 +311,12 @@ impl DownloadState {
         self.attempt.mark.clone()
     }
 
-    /// Whether this attempt is not under way any more.
+    /// Returns whether this attempt is not under way any more.
     pub(super) fn is_over(&self, attempt: u64) -> bool {
         self.attempt.number != attempt || self.outcome.is_some()
     }
 
-    /// Whether the shared cache has the bytes of this attempt.
+    /// Returns whether the shared cache has the bytes of this attempt.
     pub(super) fn is_shared(&self) -> bool {
         self.attempt.origin.as_ref().is_some_and(|origin| origin.shared.is_some())
     }
@@ -384,8 +384,8 @@ impl DownloadState {
         (may_go_out && is_first && is_streamed && is_far).then(|| range.start..range.end.min(length))
     }
 
-    /// What there is for a read of `length` bytes at `offset`; `may_jump` unless extents have failed. `refused`: an attempt whose
-    /// bytes must not be handed out to it. A read that touches the withheld end waits whole: it is never shortened.
+    /// Looks for a read of `length` bytes at `offset`; `may_jump` unless extents have failed. `refused`: an attempt whose bytes must not be
+    /// handed out to it. A read that touches the withheld end waits whole: it is never shortened.
     pub(super) fn look(&mut self, offset: u64, length: u32, may_jump: bool, refused: Option<u64>) -> Look {
         if let Some(outcome) = &self.outcome {
             return Look::Ended(outcome.clone());
@@ -445,7 +445,7 @@ impl DownloadState {
         Some(Here { attempt: self.attempt.number, blocks, map, in_memory })
     }
 
-    /// Whether an extent may serve a reader, because it is far from the stream.
+    /// Returns whether an extent may serve a reader, because it is far from the stream.
     fn may_jump(&self, range: &Range<u64>, is_behind: bool) -> bool {
         let can_ask =
             self.attempt.origin.is_some() && matches!(self.trust.withheld(), None | Some(Withheld::Contradicted));
@@ -468,12 +468,12 @@ impl DownloadState {
         Some(Extent { attempt: self.attempt.number, origin, blocks })
     }
 
-    /// Whether an extent brings one of these blocks.
+    /// Returns whether an extent brings one of these blocks.
     pub(super) fn is_coming(&self, blocks: Range<u64>) -> bool {
         self.attempt.coming.range(blocks).next().is_some()
     }
 
-    /// Whether the backing of the attempt's map has a block.
+    /// Returns whether the backing of the attempt's map has a block.
     pub(super) fn has_block(&self, block: u64) -> bool {
         let end = ((block + 1) * BLOCK).min(self.length().unwrap_or(u64::MAX));
         self.attempt.map.as_ref().is_some_and(|map| map.keeps(&(block * BLOCK..end)))

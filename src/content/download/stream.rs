@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// A body is held open for so long while no reader goes on.
 const HELD_OPEN: Duration = Duration::from_secs(2);
 
-/// The same where all is to be fetched again without it: of an object in memory alone.
+/// Time for which the body of an object in memory is held open: without it all is fetched again.
 const HELD_OPEN_IN_MEMORY: Duration = Duration::from_secs(10);
 
 /// A download whose readers have stopped is kept for this many stall timeouts. It ends sooner where more than `RESTING` others are under
@@ -272,7 +272,7 @@ impl DownloadTask {
         }
     }
 
-    /// Whether the rest can be requested.
+    /// Returns whether the rest can be requested.
     pub(super) fn can_be_resumed(&self) -> bool {
         self.can_go_on() || self.shared_copy.is_some()
     }

@@ -21,17 +21,17 @@ pub(super) struct Landed {
     pub(super) verified: Verified,
     /// Digest of what a read returns.
     pub(super) digest: Digest,
-    /// Where it lies on disk.
+    /// The key of the object on disk.
     pub(super) key: ObjectKey,
-    /// It had no coding: what was handed out of the download is of these bytes.
+    /// True if it had no coding: what was handed out of the download is of these bytes.
     pub(super) is_plain: bool,
     /// The response that brought it.
     pub(super) origin: Provenance,
-    /// It came from the shared cache: no response of the Source.
+    /// True if it came from the shared cache: no response of the Source.
     pub(super) is_shared: bool,
 }
 
-/// What a response's head says of its bytes.
+/// Facts about the bytes in the head of a response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Provenance {
     /// `ETag`, as written.
@@ -48,11 +48,11 @@ pub(super) enum Ended {
     Failed(ContentError),
     /// The bytes are right and what was handed out before the verdict was not.
     Poisoned(ContentError),
-    /// It gave way: a reader begins another, which goes on with what is here.
+    /// The download gave way: a reader begins another, which goes on with what is here.
     Yielded(ContentError),
 }
 
-/// What ends an attempt.
+/// Reason why an attempt ends.
 pub(super) enum Stop {
     /// The plan says what follows.
     Failure(Failure),
@@ -100,14 +100,14 @@ pub(super) struct DownloadTask {
     /// The last of them, not yet with the writer.
     pub(super) batch: Batch,
     pub(super) sink: Sink,
-    /// What the shared cache has, while its bytes arrive.
+    /// The copy in the shared cache, while its bytes arrive.
     pub(super) shared_copy: Option<Arc<SharedCopy>>,
-    /// What was wrong with a copy of the shared cache of which bytes were handed out.
+    /// The error of a copy in the shared cache of which bytes were handed out.
     pub(super) wrong_copy: Option<ContentError>,
-    /// What was kept turned out damaged once.
+    /// True once what was kept turned out damaged.
     pub(super) was_damaged: bool,
-    /// What an earlier download left was looked for: the Source is asked from now on.
+    /// True once what an earlier download left was looked for: the Source is asked from now on.
     pub(super) has_adopted: bool,
-    /// Of what the sink holds in memory.
+    /// Memory for what the sink holds.
     pub(super) memory: Option<Reservation>,
 }

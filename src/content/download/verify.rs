@@ -13,7 +13,7 @@ use crate::document::Digest;
 use std::io;
 use std::sync::Arc;
 
-/// What the verdict is made of.
+/// Grounds of the verdict.
 pub(super) struct Judging {
     pub(super) content: Arc<Content>,
     pub(super) download: Arc<Download>,
@@ -37,14 +37,14 @@ pub(super) enum Judged {
         key: ObjectKey,
         /// How far its bytes are known to be right.
         verified: Verified,
-        /// Of what a read returns.
+        /// The digest of what a read returns.
         digest: Digest,
     },
-    /// What is wrong.
+    /// Wrong bytes: how.
     Wrong(String),
     /// Another version than the one whose size or bytes were shown before.
     Other,
-    /// The same, and its digest is the published one: every other body would be wrong.
+    /// Another version, and its digest is the published one: every other body would be wrong.
     Final,
     /// The object is right, committed, and not what was handed out.
     Poison,

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// Of what an earlier download left, so much is hashed for each batch that comes, until all of it is.
+/// Bytes of what an earlier download left that are hashed for each batch that comes, until all of it is.
 const CATCH_UP: u64 = 16 << 20;
 
 /// Why bytes could not be kept.
@@ -32,13 +32,13 @@ pub(super) enum WriteError {
     /// The coded bytes cannot be decoded.
     #[error("the coded bytes cannot be decoded")]
     Coding(#[from] io::Error),
-    /// What is kept cannot be read back.
+    /// The kept bytes cannot be read back.
     #[error("the partial download is damaged")]
     Damaged(#[source] io::Error),
 }
 
 impl WriteError {
-    /// Whether the fault is the cache's: the object may be fetched into another sink.
+    /// Returns whether the fault is the cache's: the object may be fetched into another sink.
     pub(super) fn is_of_sink(&self) -> bool {
         use StoreError::{Full, Index, Io};
         matches!(self, WriteError::Store(Full { .. } | Io { .. } | Index { .. }) | WriteError::TooLarge)
@@ -84,7 +84,7 @@ impl Writer {
         Writer { map, verifier: Verifier::new(algorithm), hasher, download, attempt }
     }
 
-    /// What is written is kept for a later download under this validator.
+    /// Keeps what is written for a later download under this validator.
     pub(super) fn keep_under(&self, validator: Option<&str>, length: Option<u64>) {
         self.map.keep_under(validator, length);
     }
@@ -166,9 +166,9 @@ impl Writer {
 pub(super) enum Stage {
     /// Nothing is kept.
     Empty,
-    /// It waits for more.
+    /// The writer waits for more.
     Idle(Box<Writer>),
-    /// It is at work on a blocking thread.
+    /// The writer is at work on a blocking thread.
     Busy(JoinHandle<Result<Box<Writer>, WriteError>>),
 }
 
@@ -176,7 +176,7 @@ pub(super) enum Stage {
 pub(super) struct Written {
     map: Arc<BlockMap>,
     length: u64,
-    /// What may be evicted for them.
+    /// The policy for evictions that make room for them.
     policy: EvictionPolicy,
 }
 

@@ -25,7 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-/// What was learnt is committed after this time, or when so much is pending.
+/// Delay after which what was learnt is committed; [`COMMIT_AT`] changes do not wait for it.
 const COMMIT_AFTER: Duration = Duration::from_secs(1);
 const COMMIT_AT: usize = 1000;
 /// While nothing can be committed it is tried again after a pause, which is doubled so often.
@@ -34,10 +34,10 @@ const MOST_DOUBLED: u32 = 4;
 const MOST_PENDING: usize = 64 * COMMIT_AT;
 /// Versions for patches, kept in memory: so many.
 const MOST_REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
-/// Of values: the fields of [`Observation`] and the types in them have an order on disk.
+/// Version of the values: the fields of [`Observation`] and the types in them have an order on disk.
 const VERSION: u8 = 2;
 
-/// What was learnt of one inode. The default knows nothing. Its first fields are those of [`Brief`], in that order.
+/// Knowledge of one inode from answers and downloads. The default knows nothing. Its first fields are those of [`Brief`], in that order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// Bytes that a read returns (decoded, where an `encoding` is undone).
@@ -67,7 +67,7 @@ struct Brief {
 }
 
 impl Observation {
-    /// Whether it means that the file is empty, and only a server's answer supports that.
+    /// Returns whether it means that the file is empty, and only a server's answer supports that.
     pub fn is_doubtful(&self) -> bool {
         self.brief().is_doubtful()
     }
@@ -120,7 +120,7 @@ struct Shared {
     wake: Condvar,
 }
 
-/// What the environment does not have yet.
+/// Changes that the environment does not have yet.
 #[derive(Default)]
 struct Pending {
     /// By inode, with the number of the change; `None`: forgotten.
@@ -156,7 +156,7 @@ impl LearntMetadata {
         Ok(LearntMetadata { shared, committer: Mutex::new(Some(committer)) })
     }
 
-    /// What is known of an inode; never waits for a commit.
+    /// Returns what is known of an inode; never waits for a commit.
     pub fn get(&self, ino: Ino) -> Option<Observation> {
         self.shared.get(ino, Observation::clone)
     }
@@ -210,7 +210,7 @@ impl LearntMetadata {
         lock(&self.shared.versions).put(resource, (object, bytes));
     }
 
-    /// What [`LearntMetadata::keep_version`] was given last.
+    /// Returns what [`LearntMetadata::keep_version`] was given last.
     pub fn version(&self, resource: u64) -> Option<(ObjectKey, u64)> {
         lock(&self.shared.versions).get(&resource).cloned()
     }

@@ -38,7 +38,7 @@ pub enum PatchError {
     /// Too long, too many values, too deep, or too much work.
     #[error("it exceeds the limits of a patch")]
     Limit,
-    /// It is no JSON Patch.
+    /// Something else than a JSON Patch.
     #[error("it cannot be read")]
     Malformed(#[from] serde_json::Error),
     /// A step is not possible with this document, or a test failed.

@@ -21,7 +21,7 @@ const SLOWEST: u64 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::content) struct SharedCopy {
     pub(in crate::content) name: Name,
-    /// Where the Source has this version, if it has.
+    /// Address at which the Source has this version, if it has.
     pub(super) source: Option<Uri>,
     /// Bytes.
     pub(in crate::content) length: u64,
@@ -33,7 +33,7 @@ pub(in crate::content) struct SharedCopy {
 pub(in crate::content) struct SharedBody {
     pieces: BoxStream<'static, object_store::Result<Bytes>>,
     copy: Arc<SharedCopy>,
-    /// What of it is to come.
+    /// Bytes of it that are to come.
     left: Range<u64>,
     block: BytesMut,
     /// How long it was waited for, and how many bytes arrived.
@@ -55,7 +55,7 @@ impl SharedBody {
         SharedBody { pieces, copy, left, block: BytesMut::new(), waited: Duration::ZERO, got: 0, health, race }
     }
 
-    /// What it is of.
+    /// Returns the copy whose bytes these are.
     pub(in crate::content) fn copy(&self) -> &Arc<SharedCopy> {
         &self.copy
     }

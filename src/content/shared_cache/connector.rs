@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Bytes of what a store answers besides objects. The library keeps all of it in memory.
 const LONGEST: usize = 64 << 10;
 
-/// What a request of the store is for. The store's own calls do not carry it.
+/// Purpose of a request of the store. The store's own calls do not carry it.
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) priority: Priority,
@@ -28,7 +28,7 @@ pub(super) struct Call {
 }
 
 tokio::task_local! {
-    /// Of the call under way in this task.
+    /// The call under way in this task.
     pub(super) static CALL: Call;
 }
 

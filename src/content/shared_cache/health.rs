@@ -27,7 +27,7 @@ const LONGEST: usize = 300;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SharedCacheStatus {
-    /// Where it is.
+    /// Address of the store.
     pub url: String,
     /// `working`, or `paused: ` or `only read: ` and why.
     pub state: String,
@@ -62,7 +62,7 @@ pub(in crate::content) enum SharedError {
     Unreadable(#[source] io::Error),
 }
 
-/// What fails. A store that cannot be written may still be read.
+/// Fault of the store. A store that cannot be written may still be read.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Fault {
     Reads,
@@ -90,17 +90,17 @@ impl Health {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is uploaded now.
+    /// Returns whether nothing is uploaded now.
     pub(super) fn is_closed(&self) -> bool {
         self.faults().is_punished(&Fault::Uploads, Instant::now())
     }
 
-    /// Whether the store has wrong bytes in its place.
+    /// Returns whether the store has wrong bytes in its place.
     pub(super) fn is_wrong(&self, key: &ObjectKey) -> bool {
         self.faults().is_punished(&Fault::Object(key.clone()), Instant::now())
     }
 
-    /// Whether this object is not asked for now.
+    /// Returns whether this object is not asked for now.
     pub(super) fn is_shunned(&self, key: &ObjectKey) -> bool {
         let (faults, now) = (self.faults(), Instant::now());
         faults.is_punished(&Fault::Reads, now) || faults.is_punished(&Fault::Object(key.clone()), now)
@@ -112,7 +112,7 @@ impl Health {
         self.faults().forgive(&Fault::Reads);
     }
 
-    /// It does not have the object.
+    /// Counts an object that the store does not have.
     pub(super) fn miss(&self) {
         self.counted().misses += 1;
     }
@@ -179,7 +179,8 @@ impl Health {
     }
 }
 
-/// What failed. The addresses that the store's library puts before the answer of the store would leave no room for it.
+/// Formats a failure for the status.
+/// The addresses that the store's library puts before the answer of the store would leave no room for it.
 fn reason(error: &SharedError) -> String {
     let (mut next, mut answer): (Option<&(dyn Error + 'static)>, _) = (Some(error), None);
     while let Some(cause) = next {

@@ -15,9 +15,9 @@ use url::{Position, Url};
 /// The shared cache as its options describe it.
 #[derive(Clone)]
 pub struct SharedCacheConfig {
-    /// As [`shared_cache_url`] reads it.
+    /// The address, as [`shared_cache_url`] reads it.
     pub url: Url,
-    /// Whether verified objects are uploaded.
+    /// True if verified objects are uploaded.
     pub write: bool,
     /// Settings of the store by the names of their environment variables, which they override. They may be secret.
     pub settings: Vec<(String, String)>,

@@ -67,8 +67,8 @@ impl Name {
         &self.key
     }
 
-    /// Whether the CRCs of its blocks are needed, of an object of `length` bytes where that is known: where no digest says which bytes
-    /// are right, and where blocks are handed out before the digest is known.
+    /// Returns whether the CRCs of its blocks are needed; `length`: bytes of the object, where known. They are needed where no digest says which
+    /// bytes are right, and where blocks are handed out before the digest is known.
     pub(super) fn needs_checks(&self, length: Option<u64>) -> bool {
         !self.is_vouched || length.is_none_or(|length| length > WHOLE_LIMIT)
     }

@@ -31,7 +31,7 @@ const LOOKS: usize = 64;
 /// Bytes of the CRCs of an object whose length is not known: enough for half a terabyte.
 const MOST_CHECKS: u64 = 16 << 20;
 
-/// So many bytes more are taken than an object of the length that is shown has: the store may have a longer one.
+/// Bytes of CRCs that are taken beyond those of an object of the length that is shown: the store may have a longer one.
 const MORE_CHECKS: u64 = 64 << 10;
 
 /// The store that holds the shared cache.
@@ -41,7 +41,7 @@ pub(in crate::content) struct Remote {
     /// Asks the Source where the store is slow.
     client: Client,
     health: Arc<Health>,
-    /// Of readers, and ahead of them.
+    /// Lookups of readers, and those ahead of them.
     looks: [Arc<Semaphore>; 2],
     /// Bodies of a folder at a time: each may hold a thread for good, as a look may. Where there are more, the Source is asked.
     bodies: Option<Arc<Semaphore>>,
@@ -69,7 +69,7 @@ impl Remote {
         &self.store
     }
 
-    /// Where the object lies, and the CRCs of its blocks.
+    /// Returns the paths of the object and of the CRCs of its blocks.
     pub(super) fn paths(&self, name: &Name) -> (Path, Path) {
         let below = |path: &str| Path::from_iter(self.prefix.parts().chain(Path::from(path).parts()));
         (below(name.path()), below(&format!("{}.crc", name.path())))
@@ -193,7 +193,7 @@ impl Remote {
     }
 }
 
-/// The same pieces, by a task that has the `permit` until the piece that it waits for is here, also where its reader is gone.
+/// Wraps pieces in a task that has the `permit` until the piece that it waits for is here, also where its reader is gone.
 fn held(
     mut pieces: BoxStream<'static, object_store::Result<Bytes>>,
     permit: OwnedSemaphorePermit,

@@ -19,7 +19,7 @@ const WITHIN: Duration = Duration::from_secs(10);
 pub(super) struct Race {
     client: Client,
     priority: Priority,
-    /// Where the Source has the file, if it has this version still, and its bytes.
+    /// Address and bytes of the file at the Source, if it has this version still.
     source: Option<(Uri, u64)>,
     /// Bytes that the Source would send.
     whole: u64,

@@ -43,9 +43,9 @@ const PARTS: u64 = 20;
 pub(super) struct Upload {
     pub(super) name: Name,
     pub(super) object: ObjectKey,
-    /// What the store has there is wrong.
+    /// True if the store has wrong bytes there.
     pub(super) replaces: bool,
-    /// It was on this machine before, so the store may well have it.
+    /// True if it was on this machine before, so the store may well have it.
     pub(super) was_here: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Uploader {
     remote: Arc<Remote>,
     disk: Arc<Store>,
     memory: Budget,
-    /// Where the store is one.
+    /// The folder, where the store is one.
     folder: Option<PathBuf>,
     patience: Duration,
 }
@@ -181,7 +181,7 @@ async fn memory_behind_readers(memory: &Budget, bytes: usize) -> Reservation {
     }
 }
 
-/// Whether another machine has uploaded it before.
+/// Returns whether another machine has uploaded it before.
 fn is_there(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. })
 }

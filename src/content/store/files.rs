@@ -49,7 +49,7 @@ pub(super) fn allocated(path: &Path) -> Option<u64> {
     std::fs::symlink_metadata(path).ok().map(|metadata| metadata.blocks() * 512)
 }
 
-/// Whether the file at a path is the open one.
+/// Returns whether the file at a path is the open one.
 pub(super) fn same_file(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::symlink_metadata(path)) {
         (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
@@ -67,8 +67,8 @@ pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
     opened(|| OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path))
 }
 
-/// The same where the disk has nothing to say: [`io::ErrorKind::WouldBlock`] where it may have to be waited for, and where the kernel does not
-/// know whether it has (before Linux 5.12).
+/// Opens a file as [`open_to_read`] does, without waiting for the disk: [`io::ErrorKind::WouldBlock`] where it may have to be waited for,
+/// and where the kernel does not know whether it has (before Linux 5.12).
 pub(super) fn open_to_read_in_memory(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED) {
@@ -83,8 +83,8 @@ pub(super) fn read_exact(file: &File, offset: u64, length: usize) -> io::Result<
     filled(offset, length, |bytes, at| rustix::io::pread(file, bytes, at))
 }
 
-/// The same out of the page cache alone: [`io::ErrorKind::WouldBlock`] where the disk has to be waited for. A file system that
-/// cannot say so is read at once.
+/// Reads out of the page cache alone: [`io::ErrorKind::WouldBlock`] where the disk has to be waited for.
+/// A file system that cannot say so is read at once.
 pub(super) fn read_exact_in_memory(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
     filled(offset, length, |bytes, at| {
         if IS_SILENT.load(Ordering::Relaxed) {
@@ -125,7 +125,7 @@ pub(super) fn drop_pages(file: &File, range: Range<u64>) {
     }
 }
 
-/// Whether the file system or its quota has no room.
+/// Returns whether the file system or its quota has no room.
 pub(super) fn is_full(cause: &io::Error) -> bool {
     matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

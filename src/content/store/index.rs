@@ -30,14 +30,14 @@ const FILE: u8 = b'f';
 const ORDER: u8 = b'o';
 const SUMS: &[u8] = b"s";
 
-/// What is to be recorded of one file.
+/// Change to be recorded of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It is there, takes so many bytes and was used then.
+    /// The file is there, takes so many bytes and was used then.
     Present { bytes: u64, used: Moment },
-    /// It was used then.
+    /// The file was used then.
     Used(Moment),
-    /// It is gone.
+    /// The file is gone.
     Gone,
 }
 
@@ -58,7 +58,7 @@ impl Change {
     }
 }
 
-/// What all files take.
+/// Sums of all files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) bytes: u64,
@@ -100,7 +100,7 @@ impl LruIndex {
         Ok((index, is_new))
     }
 
-    /// What all files take, as last committed by any process.
+    /// Returns the sums of all files, as last committed by any process.
     pub(super) fn sums(&self) -> heed::Result<Sums> {
         let txn = self.env.read_txn()?;
         self.read_sums(&txn)

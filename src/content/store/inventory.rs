@@ -21,7 +21,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Of the objects in `folder`, which need not exist.
+    /// Opens the inventory of the objects in `folder`, which need not exist.
     pub fn open(folder: &Path) -> Inventory {
         let environment = folder.join("recency");
         let is_there = environment.join("data.mdb").exists();
@@ -90,7 +90,7 @@ impl Inventory {
         }
     }
 
-    /// What cannot be recorded is found gone by the next eviction.
+    /// Records the objects that are gone. One that cannot be recorded is found gone by the next eviction.
     fn record(&mut self) {
         let gone = std::mem::take(&mut self.gone);
         if let Some(index) = self.index.as_ref().filter(|_| !gone.is_empty()) {

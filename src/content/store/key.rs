@@ -61,7 +61,7 @@ impl ObjectKey {
         Digest::new(algorithm, &bytes?)
     }
 
-    /// Whether it names what this Source alone has: a version by its inode, or by a digest that could be forged.
+    /// Returns whether it names what this Source alone has: a version by its inode, or by a digest that could be forged.
     pub fn is_of(&self, source: &str) -> bool {
         let mut name = String::new();
         push_source(&mut name, source);

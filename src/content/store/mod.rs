@@ -57,13 +57,13 @@ use std::time::{Duration, Instant};
 /// The quota where none is given, unless a tenth of the free space is less.
 const DEFAULT_QUOTA: u64 = 10 << 30;
 
-/// So many names are tried for writers of one object at once.
+/// Names that are tried for writers of one object at once.
 const MOST_WRITERS: u32 = 16;
 
-/// So long another process may clear the folder and make environments in it.
+/// Time that another process may take to clear the folder and make environments in it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a cache folder holds.
+/// Usage of a cache folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Whole objects.
@@ -74,19 +74,19 @@ pub struct Usage {
     pub quota: u64,
 }
 
-/// What came of an eviction.
+/// Result of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evicted {
-    /// It was not here.
+    /// The object was not here.
     Absent,
-    /// So many bytes, in allocated blocks, are free again, or will be when the last reader closes it.
+    /// Bytes, in allocated blocks, that are free again, or will be when the last reader closes the object.
     Bytes(u64),
     /// A process has it pinned, or writes it.
     Kept,
 }
 
 impl Evicted {
-    /// Of both files.
+    /// Combines the results for both files.
     #[must_use]
     pub fn and(self, other: Evicted) -> Evicted {
         match (self, other) {
@@ -217,17 +217,17 @@ impl Store {
         self.cache.get(key)
     }
 
-    /// The same without waiting for the disk: an error where it has to be waited for.
+    /// Gets an object without waiting for the disk: an error where it has to be waited for.
     pub fn get_in_memory(&self, key: &ObjectKey) -> io::Result<Option<Arc<Object>>> {
         self.cache.get_in_memory(key)
     }
 
-    /// The same without counting as a use; the object is not kept open.
+    /// Gets an object without counting this as a use; it is not kept open.
     pub fn peek(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.cache.peek(key)
     }
 
-    /// Whether there is a file for it, which is not opened.
+    /// Returns whether there is a file for it, which is not opened.
     pub fn has(&self, key: &ObjectKey) -> bool {
         self.cache.has(key)
     }
@@ -279,7 +279,7 @@ impl Store {
         self.cache.failures.failed(error);
     }
 
-    /// Whether the last writer could not write. One caller in a while is told otherwise, to try again.
+    /// Returns whether the last writer could not write. One caller in a while gets false, to try again.
     pub fn is_failing(&self) -> bool {
         self.cache.failures.is_lasting(Instant::now())
     }
@@ -379,13 +379,13 @@ impl Store {
         self.cache.measure_counted();
     }
 
-    /// What the folder holds, all processes counted. What is pending is recorded first, and what is beyond the quota evicted.
+    /// Returns what the folder holds, all processes counted. What is pending is recorded first, and what is beyond the quota evicted.
     pub fn usage(&self) -> Usage {
         self.cache.write_down();
         self.recorded_usage()
     }
 
-    /// The same without recording anything first: objects of the last few seconds may not be counted yet.
+    /// Returns the usage without recording anything first: objects of the last few seconds may not be counted yet.
     pub fn recorded_usage(&self) -> Usage {
         Usage { objects: self.cache.sums().objects, bytes: self.cache.bytes(), quota: self.cache.quota }
     }

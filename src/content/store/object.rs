@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const MAGIC: [u8; 8] = *b"rsyncobj";
-/// Of the layout in this module's header. A file of another version is a miss.
+/// Version of the layout in this module's header. A file of another version is a miss.
 const VERSION: u32 = 1;
 const TRAILER: u64 = 36;
 
-/// So many bytes at the end of a file are read at once when it is opened: the table of all but large objects.
+/// Bytes at the end of a file that are read at once when it is opened: the table of all but large objects.
 const TAIL: u64 = 4 << 10;
 
 /// Pages behind a reader are dropped in steps of so many bytes; smaller objects are left to the kernel.
@@ -42,7 +42,7 @@ pub(super) const LARGE: u64 = 16 << 20;
 pub struct Damaged {
     /// The object.
     pub key: ObjectKey,
-    /// Where the damaged block begins.
+    /// Offset of the damaged block.
     pub offset: u64,
     /// The operating system's answer, where it could not be read at all.
     #[source]
@@ -82,7 +82,7 @@ impl Object {
         Object::open_by(read_exact, key, file, on_damage).transpose()
     }
 
-    /// The same where the footer is in the page cache.
+    /// Opens an object whose footer is in the page cache.
     pub(super) fn open_in_memory(key: &ObjectKey, file: File, on_damage: Option<OnDamage>) -> Option<Object> {
         Object::open_by(read_exact_in_memory, key, file, on_damage)?.ok()
     }
@@ -162,7 +162,7 @@ impl Object {
         self.read_by(read_exact, offset, length).inspect_err(|damaged| self.damage(damaged))
     }
 
-    /// The same for a check, which keeps what the disk cannot read now.
+    /// Reads for a check: an object that the disk cannot read now does not count as damaged.
     pub fn check(&self, offset: u64, length: usize) -> Result<Bytes, Damaged> {
         self.read_by(read_exact, offset, length).inspect_err(|damaged| {
             if damaged.unread().is_none() {
@@ -171,7 +171,7 @@ impl Object {
         })
     }
 
-    /// The same where all of these blocks are in the page cache; `None`: [`Object::read`] waits for the disk.
+    /// Reads blocks that are all in the page cache; `None`: [`Object::read`] waits for the disk.
     pub fn read_in_memory(&self, offset: u64, length: usize) -> Option<Result<Bytes, Damaged>> {
         match self.read_by(read_exact_in_memory, offset, length) {
             Err(Damaged { cause: Some(cause), .. }) if cause.kind() == io::ErrorKind::WouldBlock => None,
@@ -222,12 +222,12 @@ impl Object {
         }
     }
 
-    /// Whether it was found damaged: a miss, although a descriptor is still open.
+    /// Returns whether it was found damaged: a miss, although a descriptor is still open.
     pub(super) fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// Whether its file has no name left: evicted by some process, its blocks are held by descriptors alone.
+    /// Returns whether its file has no name left: evicted by some process, its blocks are held by descriptors alone.
     pub(super) fn is_unlinked(&self) -> bool {
         self.file.metadata().is_ok_and(|m| m.nlink() == 0)
     }

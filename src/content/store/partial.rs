@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 const MAGIC: [u8; 8] = *b"rsyncprt";
-/// Of the layout in this module's header. A file of another version is dropped.
+/// Version of the layout in this module's header. A file of another version is dropped.
 const VERSION: u32 = 4;
 /// The tail behind the validator.
 const TRAILER: u64 = 36;
@@ -97,9 +97,9 @@ enum Outcome {
     Aborted,
 }
 
-/// What a resume needs to know, and how much of it the file has.
+/// Facts that a resume needs, and how much of them the file has.
 pub(super) struct Tail {
-    /// Of the whole object.
+    /// Bytes of the whole object.
     pub(super) length: u64,
     pub(super) validator: Box<str>,
     is_written: bool,
@@ -189,7 +189,7 @@ impl Partial {
         Partial { key, name, file: Arc::new(file), resumable, cache, begun: Instant::now(), writer, state }
     }
 
-    /// The same with what [`Tail::read`] found in the file. `charged`: bytes that the cache counts for it.
+    /// Adds what [`Tail::read`] found in the file. `charged`: bytes that the cache counts for it.
     pub(super) fn resumed(self, tail: Tail, checks: Checks, charged: u64) -> Partial {
         let mut writer = self.writer();
         (writer.expected, writer.charged, writer.has_tail) = (Some(tail.length), charged, true);
@@ -208,7 +208,7 @@ impl Partial {
         self.state().frontier
     }
 
-    /// Whether all of these bytes are here.
+    /// Returns whether all of these bytes are here.
     pub fn has(&self, range: &Range<u64>) -> bool {
         self.state().has(range)
     }
@@ -417,7 +417,7 @@ impl Partial {
 }
 
 impl State {
-    /// Whether all of these bytes are here.
+    /// Returns whether all of these bytes are here.
     fn has(&self, range: &Range<u64>) -> bool {
         let behind = self.frontier.max(range.start) / BLOCK..range.end.div_ceil(BLOCK);
         range.end <= self.frontier

@@ -54,7 +54,7 @@ impl PinFolder {
         let _ = std::fs::remove_file(self.path(key));
     }
 
-    /// Where an object lies too, if it is pinned.
+    /// Returns the path of an object in the pin folder; a pinned one is there too.
     pub(super) fn path(&self, key: &ObjectKey) -> PathBuf {
         self.folder.join(key.as_str())
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-/// What may be evicted to make room for an object.
+/// Rule for which objects may be evicted to make room for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionPolicy {
     /// Any object, the least recently used first.

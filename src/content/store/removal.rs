@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 /// Below the cache folder: unexpected folders that are not empty are moved here, until their owner removes them.
 const MOVED: &str = "aside";
 
-/// What became of an unexpected file.
+/// Result of the removal of an unexpected file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// It is gone.
+    /// The file is gone.
     Removed,
-    /// It is a folder that is not empty: it lies here now, with all that is in it.
+    /// A folder that is not empty: it was moved here, with all that is in it.
     Moved(PathBuf),
 }
 
@@ -49,7 +49,7 @@ pub(super) fn evict_file(folder: &Path, name: &str) -> io::Result<Evicted> {
     Ok(Evicted::Bytes(metadata.blocks() * 512))
 }
 
-/// Whether something else than a file has this name.
+/// Returns whether something else than a file has this name.
 pub(super) fn is_unexpected(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }

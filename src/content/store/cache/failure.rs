@@ -55,7 +55,7 @@ impl Failures {
         lock(&self.0).as_ref().map(|lasting| lasting.failure.clone())
     }
 
-    /// Whether the folder is better not written now. One caller in a while learns that it is to try.
+    /// Returns whether the folder is better not written now. One caller in a while learns that it is to try.
     pub(in crate::content::store) fn is_lasting(&self, now: Instant) -> bool {
         match &mut *lock(&self.0) {
             Some(lasting) if now >= lasting.next => {

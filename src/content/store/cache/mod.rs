@@ -141,7 +141,7 @@ impl Cache {
         true
     }
 
-    /// Where an object may lie.
+    /// Returns the paths at which an object may be.
     fn paths(&self, key: &ObjectKey) -> [PathBuf; 2] {
         [self.path(&key.object_name()), self.pins.path(key)]
     }

@@ -14,7 +14,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// So many pending changes are recorded before the next tick.
+/// Pending changes that are recorded before the next tick.
 const MANY_CHANGES: usize = 4096;
 /// Likewise one part in so many of the quota, of pending charges, within these bounds: other processes do not see them until then.
 /// Each commit waits until the disk has all that was written before, and so does the writer of a large file.
@@ -23,7 +23,7 @@ const MANY_BYTES: RangeInclusive<u64> = 16 << 20..=128 << 20;
 /// One part in so many of the quota stays free of prefetched objects: what the index grows by would evict them again.
 const HEADROOM: u64 = 50;
 
-/// What the index does not have yet.
+/// Changes that the index does not have yet.
 #[derive(Default)]
 pub(super) struct Pending {
     changes: Changes,
@@ -32,7 +32,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Whether it is to be recorded before the next tick.
+    /// Returns whether it is to be recorded before the next tick.
     fn is_much(&self, quota: u64) -> bool {
         let bytes = u64::try_from(self.bytes).unwrap_or(0);
         self.changes.len() >= MANY_CHANGES
@@ -54,7 +54,7 @@ impl Released {
         Released { bytes: 0, since: Instant::now(), free: 0 }
     }
 
-    /// So many bytes are free now: those that are more than before were counted here, and are not any more.
+    /// Notes the bytes that are free now: those that are more than before were counted here, and are not any more.
     fn shown(&mut self, free: u64) {
         self.bytes = self.bytes.saturating_sub(free.saturating_sub(self.free));
         self.free = free;
@@ -75,7 +75,7 @@ impl Cache {
         self.index.own_bytes() + self.counted_bytes.load(Ordering::Relaxed).min(self.quota / 2)
     }
 
-    /// As last recorded. An index that cannot be read counts nothing: the reserve still holds.
+    /// Returns the sums as last recorded. An index that cannot be read counts nothing: the reserve still holds.
     pub(in crate::content::store) fn sums(&self) -> Sums {
         self.index.sums().unwrap_or_else(|cause| {
             tracing::warn!(%cause, "the LRU index cannot be read");
@@ -135,8 +135,8 @@ impl Cache {
         }
     }
 
-    /// Whether `needed` bytes may have room, were all objects evicted, those too that cannot be. Where they have none nothing is
-    /// evicted for them. Of few bytes the question costs more than a failing write.
+    /// Returns whether `needed` bytes may have room, were all objects evicted, those too that cannot be.
+    /// Where they have none nothing is evicted for them. Of few bytes the question costs more than a failing write.
     pub(in crate::content::store) fn could_hold(&self, needed: u64) -> bool {
         if needed <= WHOLE_LIMIT {
             return needed <= self.quota;
@@ -309,7 +309,7 @@ mod tests {
         assert!(Pending { changes, bytes: 0 }.is_much(16 << 30));
     }
 
-    /// What cannot be recorded counts still, and is recorded later.
+    /// Charges that cannot be recorded count still, and are recorded later.
     #[test]
     fn charges_that_cannot_be_recorded_stay_pending() {
         let folder = tempfile::tempdir().unwrap();
