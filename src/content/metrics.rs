@@ -17,7 +17,7 @@ const LONGEST_TEXT: usize = 1000;
 
 /// A file that could not be read or sized.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct ReadFailure {
     /// When.
     pub time: Timestamp,
     /// Which version.
@@ -82,7 +82,7 @@ pub struct Metrics {
     pub cooling: Vec<Cooling>,
     /// The latest failures, the newest first.
     #[serde(skip)]
-    pub failures: Vec<Failure>,
+    pub failures: Vec<ReadFailure>,
 }
 
 /// The counters behind the metrics; their lock is never held across I/O.
@@ -185,7 +185,7 @@ impl Metrics {
         // A body that is fetched for its size fails both ways.
         if self.failures.first().is_none_or(|last| last.ino != spec.ino || last.why != why) {
             let (ino, uri) = (spec.ino, spec.uri.clone());
-            self.failures.insert(0, Failure { time: Timestamp::now(), ino, uri, why });
+            self.failures.insert(0, ReadFailure { time: Timestamp::now(), ino, uri, why });
             self.failures.truncate(MOST_FAILURES);
         }
     }

@@ -48,7 +48,7 @@ pub use config::{ContentConfig, Fixity, Mirrors, Unannounced};
 pub use error::ContentError;
 pub use fetch_spec::{FetchSpec, Patch};
 pub use freshness::Revalidate;
-pub use metrics::{Cooling, Failure, Metrics};
+pub use metrics::{Cooling, Metrics, ReadFailure};
 pub use shared_cache::{SharedCacheConfig, SharedCacheStatus, shared_cache_url};
 
 /// How much of an inode's bytes is here: `user.resyncfs.state`.

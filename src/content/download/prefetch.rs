@@ -83,7 +83,7 @@ impl Content {
             Joined::Here(_) => return Ok(None),
             Joined::UnderWay(download, _) => download,
         };
-        let waiting = Waiting { content: self, ino: spec.ino, download };
+        let waiting = PrefetchWait { content: self, ino: spec.ino, download };
         let mut changes = waiting.download.changes();
         let (mut begun, mut paused) = (Instant::now(), Duration::ZERO);
         loop {
@@ -113,13 +113,13 @@ impl Content {
 }
 
 /// A prefetch that waits for a download.
-struct Waiting<'c> {
+struct PrefetchWait<'c> {
     content: &'c Arc<Content>,
     ino: Ino,
     download: Arc<Download>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PrefetchWait<'_> {
     fn drop(&mut self) {
         self.content.table.leave(self.ino, &self.download);
     }

@@ -100,7 +100,7 @@ pub struct LearntMetadata {
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Invariants: an inode's latest state is in `Pending::fresh`, else in the environment; it leaves `fresh` only after its commit. No
+/// Invariants: an inode's latest state is in `PendingWrites::fresh`, else in the environment; it leaves `fresh` only after its commit. No
 /// transaction is opened with `pending` held, so no reader waits for a commit.
 /// Lock order: `commits` or `updates`, then `pending`; `versions` and `closed` alone.
 struct Shared {
@@ -109,7 +109,7 @@ struct Shared {
     readers: Readers,
     /// The number of this mount.
     mount: u64,
-    pending: RwLock<Pending>,
+    pending: RwLock<PendingWrites>,
     /// Held through an update.
     updates: Mutex<()>,
     /// Held by the one thread that commits.
@@ -122,7 +122,7 @@ struct Shared {
 
 /// Changes that the environment does not have yet.
 #[derive(Default)]
-struct Pending {
+struct PendingWrites {
     /// By inode, with the number of the change; `None`: forgotten.
     fresh: HashMap<u64, (u64, Option<Observation>)>,
     changes: u64,
@@ -255,11 +255,11 @@ impl Drop for LearntMetadata {
 }
 
 impl Shared {
-    fn pending(&self) -> RwLockReadGuard<'_, Pending> {
+    fn pending(&self) -> RwLockReadGuard<'_, PendingWrites> {
         self.pending.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pending_mut(&self) -> RwLockWriteGuard<'_, Pending> {
+    fn pending_mut(&self) -> RwLockWriteGuard<'_, PendingWrites> {
         self.pending.write().unwrap_or_else(PoisonError::into_inner)
     }
 

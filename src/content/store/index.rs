@@ -66,7 +66,7 @@ pub(super) struct Sums {
 }
 
 /// A file found in the folder: its bytes and its last use.
-pub(super) type Found = (u64, Moment);
+pub(super) type IndexedFile = (u64, Moment);
 
 /// The open environment.
 pub(super) struct LruIndex {
@@ -186,7 +186,7 @@ impl LruIndex {
     pub(super) fn reconcile(
         &self,
         prefix: &str,
-        found: &HashMap<String, Found>,
+        found: &HashMap<String, IndexedFile>,
         exists: impl Fn(&str) -> bool,
     ) -> heed::Result<()> {
         let mut txn = self.env.write_txn()?;
@@ -231,12 +231,12 @@ impl LruIndex {
         Ok(sums)
     }
 
-    fn read(&self, txn: &RoTxn<'_>, name: &str) -> heed::Result<Option<Found>> {
+    fn read(&self, txn: &RoTxn<'_>, name: &str) -> heed::Result<Option<IndexedFile>> {
         let pair = self.database.get(txn, &file_key(name))?.map(pair_of);
         Ok(pair.map(|(used, bytes)| (bytes, Moment(used))))
     }
 
-    fn put(&self, txn: &mut RwTxn<'_>, sums: &mut Sums, name: &str, (bytes, used): Found) -> heed::Result<()> {
+    fn put(&self, txn: &mut RwTxn<'_>, sums: &mut Sums, name: &str, (bytes, used): IndexedFile) -> heed::Result<()> {
         self.remove(txn, sums, name)?;
         self.database.put(txn, &file_key(name), &pair(used.0, bytes))?;
         self.database.put(txn, &order_key(used, name), &[])?;

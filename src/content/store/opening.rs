@@ -2,7 +2,7 @@
 
 use super::cache::Cache;
 use super::files::{OBJECTS, PARTIALS, allocated, flock, make_folder};
-use super::index::{Found, LruIndex};
+use super::index::{IndexedFile, LruIndex};
 use super::partial::Tail;
 use super::policy::Moment;
 use super::{ObjectKey, StoreError, io_error};
@@ -77,7 +77,7 @@ fn reconcile(folder: &Path, index: &LruIndex, prefix: &str, is_ours: impl Fn(&Pa
 }
 
 /// Bytes and last use of a file. Reading does not change a file's time, so the latter is when it was written.
-fn measure(path: &Path) -> Option<Found> {
+fn measure(path: &Path) -> Option<IndexedFile> {
     let metadata = std::fs::symlink_metadata(path).ok().filter(|m| m.is_file())?;
     Some((metadata.blocks() * 512, Moment::at(metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH))))
 }

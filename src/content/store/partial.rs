@@ -45,7 +45,7 @@ const LONGEST_VALIDATOR: u64 = 64 << 10;
 /// An object being written. Share it by `Arc`: readers read the blocks that are here, and go on after the commit.
 /// Dropped without commit or abort it stays for [`super::Store::resume`], if [`Partial::keep`] was called.
 ///
-/// Invariants: a block that is here is in the file and never written again; `State` has the CRC of each.
+/// Invariants: a block that is here is in the file and never written again; `PartialState` has the CRC of each.
 /// Lock order: `writer`, then `state`; those of `Cache` come after both.
 pub struct Partial {
     key: ObjectKey,
@@ -58,12 +58,12 @@ pub struct Partial {
     cache: Arc<Cache>,
     begun: Instant,
     /// Held through a write.
-    writer: Mutex<Writer>,
+    writer: Mutex<PartialWriter>,
     /// Held for moments only, so that readers never wait for a write.
-    state: Mutex<State>,
+    state: Mutex<PartialState>,
 }
 
-struct Writer {
+struct PartialWriter {
     /// Bytes charged to the cache for this file.
     charged: u64,
     /// Bytes expected, where known.
@@ -75,7 +75,7 @@ struct Writer {
     unnoted: Vec<u64>,
 }
 
-struct State {
+struct PartialState {
     /// Bytes that are here without a gap, from the first on.
     frontier: u64,
     /// CRCs of the whole blocks before the frontier.
@@ -88,10 +88,10 @@ struct State {
     bytes: u64,
     /// A block was found damaged: nothing of this is kept.
     is_damaged: bool,
-    outcome: Outcome,
+    outcome: PartialOutcome,
 }
 
-enum Outcome {
+enum PartialOutcome {
     Open,
     Committed(Arc<Object>),
     Aborted,
@@ -175,15 +175,15 @@ impl Partial {
         resumable: bool,
         expected: Option<u64>,
     ) -> Partial {
-        let writer = Writer { charged: 0, expected, tail: None, has_tail: false, unnoted: Vec::new() };
-        let state = State {
+        let writer = PartialWriter { charged: 0, expected, tail: None, has_tail: false, unnoted: Vec::new() };
+        let state = PartialState {
             frontier: 0,
             checks: Vec::new(),
             unfinished: 0,
             ahead: BTreeMap::new(),
             bytes: 0,
             is_damaged: false,
-            outcome: Outcome::Open,
+            outcome: PartialOutcome::Open,
         };
         let (writer, state) = (Mutex::new(writer), Mutex::new(state));
         Partial { key, name, file: Arc::new(file), resumable, cache, begun: Instant::now(), writer, state }
@@ -263,7 +263,7 @@ impl Partial {
             if !state.has(&(offset..end)) {
                 return Ok(None);
             }
-            if let Outcome::Committed(object) = &state.outcome {
+            if let PartialOutcome::Committed(object) = &state.outcome {
                 let object = Arc::clone(object);
                 drop(state);
                 return object.read(offset, length).map(Some);
@@ -311,7 +311,7 @@ impl Partial {
         let (checks, on_damage) = (checks.into_boxed_slice(), Some(self.cache.on_damage()));
         let object = Arc::new(Object::new(key.clone(), length, checks, Arc::clone(&self.file), on_damage));
         self.cache.install(&self.name, &object, (writer.charged, self.begun), policy)?;
-        self.state().outcome = Outcome::Committed(Arc::clone(&object));
+        self.state().outcome = PartialOutcome::Committed(Arc::clone(&object));
         Ok(object)
     }
 
@@ -320,24 +320,24 @@ impl Partial {
         let mut writer = self.writer();
         let before = {
             let mut state = self.state();
-            if matches!(state.outcome, Outcome::Committed(_)) {
+            if matches!(state.outcome, PartialOutcome::Committed(_)) {
                 return;
             }
-            std::mem::replace(&mut state.outcome, Outcome::Aborted)
+            std::mem::replace(&mut state.outcome, PartialOutcome::Aborted)
         };
-        if matches!(before, Outcome::Open) {
+        if matches!(before, PartialOutcome::Open) {
             self.remove(&mut writer);
         }
     }
 
-    fn remove(&self, writer: &mut Writer) {
+    fn remove(&self, writer: &mut PartialWriter) {
         self.cache.unlink(&self.name);
         self.cache.note_gone(&self.name, writer.charged);
         writer.charged = 0;
     }
 
     /// Charges what the file takes with so many `more` bytes.
-    fn make_room(&self, writer: &mut Writer, more: u64, policy: EvictionPolicy) -> Result<(), StoreError> {
+    fn make_room(&self, writer: &mut PartialWriter, more: u64, policy: EvictionPolicy) -> Result<(), StoreError> {
         let needed = (self.state().bytes + more).next_multiple_of(4096);
         if needed <= writer.charged {
             return Ok(());
@@ -352,7 +352,7 @@ impl Partial {
     }
 
     /// Writes the CRCs of blocks to the file; whether it can be resumed then. A failure costs a new download after a kill.
-    fn note(&self, writer: &mut Writer) -> bool {
+    fn note(&self, writer: &mut PartialWriter) -> bool {
         let Some(tail) = writer.tail.as_mut().filter(|_| self.resumable) else { return false };
         let (frontier, has_blocks, checks) = {
             let state = self.state();
@@ -391,7 +391,7 @@ impl Partial {
             assert!(self.note(&mut self.writer()));
         }
         // The destructor leaves an aborted partial as it is.
-        self.state().outcome = Outcome::Aborted;
+        self.state().outcome = PartialOutcome::Aborted;
     }
 
     fn path(&self) -> PathBuf {
@@ -399,24 +399,24 @@ impl Partial {
     }
 
     /// The state of a partial that is neither committed nor aborted.
-    fn open_state(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+    fn open_state(&self) -> Result<MutexGuard<'_, PartialState>, StoreError> {
         let state = self.state();
         match state.outcome {
-            Outcome::Open => Ok(state),
+            PartialOutcome::Open => Ok(state),
             _ => Err(StoreError::Finished { key: self.key.clone() }),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PartialState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn writer(&self) -> MutexGuard<'_, Writer> {
+    fn writer(&self) -> MutexGuard<'_, PartialWriter> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PartialState {
     /// Returns whether all of these bytes are here.
     fn has(&self, range: &Range<u64>) -> bool {
         let behind = self.frontier.max(range.start) / BLOCK..range.end.div_ceil(BLOCK);
@@ -501,7 +501,7 @@ impl Drop for Partial {
         let mut writer = self.writer();
         let is_damaged = {
             let state = self.state();
-            if !matches!(state.outcome, Outcome::Open) {
+            if !matches!(state.outcome, PartialOutcome::Open) {
                 return;
             }
             state.is_damaged

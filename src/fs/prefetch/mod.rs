@@ -59,7 +59,7 @@ pub(super) struct Prefetch {
     options: FsOptions,
     runtime: Handle,
     /// Held for a few instructions, and never while the catalog or content is asked.
-    state: Mutex<State>,
+    state: Mutex<PrefetchState>,
     /// A task sweeps the tracker as long as there are walks.
     has_walks: AtomicBool,
     listings: Listings,
@@ -67,7 +67,7 @@ pub(super) struct Prefetch {
     fetches_bytes: bool,
 }
 
-struct State {
+struct PrefetchState {
     tracker: Tracker<TreeCursor>,
     tasks: Tasks,
 }
@@ -117,7 +117,7 @@ impl Prefetch {
             content,
             options,
             runtime,
-            state: Mutex::new(State { tracker: Tracker::new(limit.max(FOR_SIZES)), tasks: Tasks::default() }),
+            state: Mutex::new(PrefetchState { tracker: Tracker::new(limit.max(FOR_SIZES)), tasks: Tasks::default() }),
             has_walks: AtomicBool::new(false),
             listings: Listings::default(),
             fetches_bytes: limit > 0,
@@ -179,7 +179,7 @@ impl Prefetch {
         self.has_walks() && self.state().tracker.expects((Consumer::Bytes, ino))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PrefetchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -356,7 +356,7 @@ impl Prefetch {
                 // The processes are looked for without the lock.
                 let mut gone = this.state().tracker.processes();
                 gone.retain(|process| is_gone(*process));
-                let State { tracker, tasks } = &mut *this.state();
+                let PrefetchState { tracker, tasks } = &mut *this.state();
                 let is_left = tracker.sweep(Instant::now(), |process| gone.contains(&process));
                 // Files that were read are ordered no more, but their reader waits for them.
                 tasks.abort_unless(|ino| tracker.is_ordered((Consumer::Bytes, ino)));

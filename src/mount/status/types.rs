@@ -1,7 +1,7 @@
 //! The status of a mount: the one structure behind `status`, its JSON and the metrics.
 
 use crate::catalog::Revision;
-use crate::content::{Failure, Metrics, SharedCacheStatus};
+use crate::content::{Metrics, ReadFailure, SharedCacheStatus};
 use crate::fs::readers::ProgramReads;
 use crate::source::http::{DownloadLimit, HostTraffic};
 use crate::source::websub::{Member, Subscriber};
@@ -205,8 +205,8 @@ pub struct ErrorStatus {
 
 impl ErrorStatus {
     /// The latest failures, the newest first.
-    pub(super) fn all(reads: &[Failure], refreshes: &[(Timestamp, String)]) -> Vec<ErrorStatus> {
-        let read = |failure: &Failure| ErrorStatus {
+    pub(super) fn all(reads: &[ReadFailure], refreshes: &[(Timestamp, String)]) -> Vec<ErrorStatus> {
+        let read = |failure: &ReadFailure| ErrorStatus {
             time: failure.time.into(),
             uri: Some(failure.uri.to_string()),
             why: failure.why.clone(),

@@ -13,7 +13,7 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// The failure that lasts.
 #[derive(Default)]
-pub(in crate::content::store) struct Failures(Mutex<Option<Lasting>>);
+pub(in crate::content::store) struct WriteFailures(Mutex<Option<Lasting>>);
 
 struct Lasting {
     failure: WriteFailure,
@@ -23,7 +23,7 @@ struct Lasting {
     next: Instant,
 }
 
-impl Failures {
+impl WriteFailures {
     /// A write failed. A folder without room is no failure: other objects may have room. Nor are descriptors that are short.
     pub(in crate::content::store) fn failed(&self, error: &StoreError) {
         match error {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn one_writer_in_a_while_tries_a_folder_that_failed() {
-        let failures = Failures::default();
+        let failures = WriteFailures::default();
         failures.failed(&StoreError::Full { folder: "/cache".into() });
         assert!(!failures.is_lasting(Instant::now()) && failures.lasting().is_none(), "no room is no failure");
 

@@ -14,7 +14,7 @@ use super::policy::{EvictionPolicy, Moment};
 use super::removal::{self, Removal, is_unexpected};
 use super::{Evicted, ObjectKey, StoreError};
 use crate::platform::descriptors;
-use failure::Failures;
+use failure::WriteFailures;
 use open::OpenObjects;
 use quota::{Pending, Released};
 use std::collections::HashSet;
@@ -62,7 +62,7 @@ pub(super) struct Cache {
     flushing: Mutex<()>,
     pending: Mutex<Pending>,
     open: OpenObjects,
-    pub(super) failures: Failures,
+    pub(super) failures: WriteFailures,
     /// Damaged objects whose files cannot be removed.
     unremovable: Mutex<HashSet<ObjectKey>>,
     unsynced: Mutex<Vec<Arc<Object>>>,
@@ -98,7 +98,7 @@ impl Cache {
                 flushing: Mutex::default(),
                 pending: Mutex::default(),
                 open: OpenObjects::new(descriptors::share(MOST_OPEN, 4)),
-                failures: Failures::default(),
+                failures: WriteFailures::default(),
                 unremovable: Mutex::default(),
                 unsynced: Mutex::default(),
                 stopped: Mutex::default(),
