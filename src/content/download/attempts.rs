@@ -1,13 +1,13 @@
 //! The task of one download, from its first request to its verdict: sources in their order, resumed after a cut, begun again where the
 //! bytes are wrong or of another version.
 
-use super::extents::LARGE;
+use super::demand::LARGE;
 use super::in_flight::Download;
+use super::incoming::{Batch, Source};
 use super::outcome::Outcome;
 use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
 use super::promise::Promise;
 use super::ranges::Ranges;
-use super::source::{Batch, Source};
 use super::task::{DownloadTask, Ended, Landed, Provenance, Stop};
 use super::writer::{Stage, Writer};
 use crate::content::blocks::{BlockMap, Sink};

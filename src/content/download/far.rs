@@ -1,8 +1,8 @@
 //! A large object whose first reader is far from its beginning: what is read is requested first, by a range, and the body only
 //! when it is read. So a look at the end costs one request, and nothing else is sent.
 
+use super::demand::first_window;
 use super::extent::ExtentFetch;
-use super::extents::first_window;
 use super::plan::{Failure, Place};
 use super::range_client::RangeBody;
 use super::task::{DownloadTask, Stop};

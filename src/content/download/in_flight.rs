@@ -1,6 +1,6 @@
 //! A download as its task and its readers share it: the state, who is notified of its changes, and its priority.
 
-use super::extents::Bounds;
+use super::demand::Bounds;
 use super::object::CachedObject;
 use super::outcome::Outcome;
 use super::state::{DownloadState, Look};

@@ -1,10 +1,10 @@
 //! A version out of a package: whether the package is asked first, and its member as an ordered body.
 
 use super::failures::PackageFault;
+use super::incoming::Source;
 use super::object::Origin;
 use super::plan::{Failure, Place, Turn};
 use super::promise::{Disagreement, Head};
-use super::source::Source;
 use super::task::{DownloadTask, Landed, Provenance, Stop};
 use crate::content::form::Form;
 use crate::content::{Content, ContentError, FetchSpec};

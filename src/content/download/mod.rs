@@ -1,7 +1,7 @@
 //! One download an object: whole, streamed or by ranges, resumed after a cut, from mirrors where `loc` fails.
 //!
 //! A reader joins the download of its inode in the [`table`], or starts one ([`Content::read`]), and waits while it makes progress.
-//! [`state`] says what a read finds: blocks that are here and may go out, an [`extent`] to fetch, or a wait. [`extents`] decides how far
+//! [`state`] says what a read finds: blocks that are here and may go out, an [`extent`] to fetch, or a wait. [`demand`] decides how far
 //! the stream comes, [`trust`](super::trust) what goes out. The [`task`] of a download makes its [`attempts`] in the order of the [`plan`],
 //! [`answer`] reads what their heads promise, [`stream`] receives a body while readers follow it, [`writer`] stores and hashes
 //! its bytes, [`verify`] gives the verdict and [`completion`] remembers what is known at the end.
@@ -9,11 +9,12 @@
 mod answer;
 mod attempts;
 mod completion;
+mod demand;
 mod extent;
-mod extents;
 mod failures;
 mod far;
 mod in_flight;
+mod incoming;
 mod member;
 mod object;
 mod outcome;
@@ -26,7 +27,6 @@ mod ranges;
 mod revalidation;
 mod shared_cache;
 mod size;
-mod source;
 mod space;
 mod state;
 mod stream;
@@ -53,7 +53,7 @@ use crate::platform::ino::Ino;
 use crate::source::http::Requester;
 use attempts::run_download;
 use bytes::Bytes;
-use extents::Bounds;
+use demand::Bounds;
 use in_flight::{Joining, Waiting};
 use outcome::Outcome;
 use state::{Here, Look};

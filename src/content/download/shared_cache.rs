@@ -1,11 +1,11 @@
 //! The shared cache in a download: the first place that is asked. It is offered what the Source had.
 
 use super::completion::has_served;
+use super::incoming::Source;
 use super::object::{CachedObject, Origin};
 use super::plan::{Failure, Place};
 use super::promise::Promise;
 use super::range_client::RangeBody;
-use super::source::Source;
 use super::task::{DownloadTask, Ended, Landed, Stop};
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;

@@ -1,6 +1,6 @@
 //! The state of one download, pure but for the clock and the block map: what is here, what readers want, how it ended.
 
-use super::extents::{Bounds, Extents, Stream, first_window};
+use super::demand::{Bounds, Extents, Stream, first_window};
 use super::object::Origin;
 use super::outcome::Outcome;
 use crate::content::Fixity;

@@ -1,10 +1,10 @@
 //! One body in order, from its source to the writer: to the byte that readers want.
 
 use super::extent::ExtentError;
+use super::incoming::Source;
 use super::plan::Failure;
 use super::promise::Promise;
 use super::ranges::Ranges;
-use super::source::Source;
 use super::task::{DownloadTask, Ended, Landed, Stop};
 use super::verify::{Judged, Judging};
 use super::writer::{Stage, WriteError, Writer};

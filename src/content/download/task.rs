@@ -1,10 +1,10 @@
 //! What the attempts of one download share: the task's state, what ends an attempt, and what ends the download.
 
 use super::in_flight::Download;
+use super::incoming::Batch;
 use super::object::CachedObject;
 use super::plan::{Failure, Plan};
 use super::promise::Promise;
-use super::source::Batch;
 use super::writer::{Stage, WriteError};
 use crate::content::blocks::Sink;
 use crate::content::shared_cache::SharedCopy;
