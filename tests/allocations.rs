@@ -125,7 +125,7 @@ fn listing_an_entry_with_many_attributes_takes_no_memory() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let config = ContentConfig {
         folder: path("content"),
-        observed_folder: path("observed"),
+        metadata_folder: path("observed"),
         source: "a source".into(),
         quota: Some(1 << 20),
         ..ContentConfig::default()

@@ -59,7 +59,7 @@ impl Subject {
         let catalog = Arc::new(Catalog::open(&path("catalog"), "the model").unwrap());
         let content = ContentConfig {
             folder: path("content"),
-            observed_folder: path("observed"),
+            metadata_folder: path("observed"),
             source: source.url(),
             quota: Some(64 << 20),
             stall: Duration::from_secs(2),

@@ -46,8 +46,8 @@ pub enum Unannounced {
 pub struct ContentConfig {
     /// The cache folder, shared by all mounts that name it.
     pub folder: PathBuf,
-    /// A folder of this mount alone, for what was observed.
-    pub observed_folder: PathBuf,
+    /// A folder of this mount alone, for the metadata that was learnt.
+    pub metadata_folder: PathBuf,
     /// A folder whose files count in the quota too: the catalogs and observations of all mounts.
     pub counted_folder: Option<PathBuf>,
     /// Distinguishes objects without digest of different Sources in one folder.
@@ -76,7 +76,7 @@ impl Default for ContentConfig {
     fn default() -> ContentConfig {
         ContentConfig {
             folder: PathBuf::new(),
-            observed_folder: PathBuf::new(),
+            metadata_folder: PathBuf::new(),
             counted_folder: None,
             source: String::new(),
             quota: None,

@@ -295,7 +295,7 @@ impl BlockDigests {
         blocks.any(|(block, digest)| self.get(block).is_some_and(|out| out != *digest))
     }
 
-    /// Hands out the blocks of these digests, numbered from `first`. False, and none of them must go out, where another block
+    /// Hands out the blocks of these digests, numbered from `first`. False, and none of them must be, where another block
     /// was handed out in the place of one.
     #[must_use]
     pub fn record(&mut self, first: u64, digests: &[u128], folder: &Path) -> bool {
@@ -497,7 +497,7 @@ mod tests {
         out.file = Some(File::options().write(true).open("/dev/null").unwrap());
 
         assert!(out.has(3) && out.contradicts(3, &[7]) && !out.holds(3, &[7]) && !out.record(3, &[7], folder.path()));
-        assert!(!out.contradicts(IN_MEMORY as u64 + 1, &[7]), "that did not go out");
+        assert!(!out.contradicts(IN_MEMORY as u64 + 1, &[7]), "that was not handed out");
     }
 
     /// Promise: the last 128 KiB of a large file wait for the verdict.

@@ -1,4 +1,4 @@
-//! What this machine has of each inode: its object, what was learnt of it, and what of it went out.
+//! What this machine has of each inode: its object, what was learnt of it, and what of it was handed out.
 //!
 //! Only the disk is waited for here, never a download or the Source.
 
@@ -119,7 +119,7 @@ impl LocalContent {
             observation.digests = vec![digest];
             observation.verified = Verified::Digest(digest.algorithm());
         });
-        self.pins.landed(spec.ino, &key);
+        self.pins.completed(spec.ino, &key);
         self.keep_for_patches(spec, None, &key, object.length());
         if shown.is_none() {
             self.send_event(Event::Sized(spec.ino, object.length()));

@@ -28,7 +28,7 @@ use crate::source::http::{Client, DownloadLimit, Pace};
 use crate::source::zip::Packages;
 use blocks::cache::BlockCache;
 use bytes::Bytes;
-use download::{DownloadTable, Failures, QUESTIONS, Questions};
+use download::{DownloadTable, Failures, MOST_REVALIDATIONS, SizeQuestions};
 use fixity::BlockHasher;
 use local::LocalContent;
 use metadata::LearntMetadata;
@@ -102,7 +102,7 @@ pub enum Event {
     /// version of which nothing is published, and drop the kernel's pages of the old one.
     Unannounced(Ino),
     /// The kernel must not keep the pages of these bytes, so that a sequential reader meets the verdict. The inode stays. They touch the end of
-    /// a large object and are going out to a reader that jumped, or it is forgotten what went out.
+    /// a large object and are handed out to a reader that jumped, or it is forgotten what was.
     Recheck(Ino, Range<u64>),
     /// A size was learnt.
     Sized(Ino, u64),
@@ -126,13 +126,13 @@ pub struct Content {
     local: LocalContent,
     block_hasher: BlockHasher,
     table: DownloadTable,
-    sizes: Questions,
-    freed: Arc<allocator::Watch>,
+    size_questions: SizeQuestions,
+    allocator_watch: Arc<allocator::Watch>,
     failures: Mutex<Failures>,
     packages: OnceLock<Packages>,
     shared_cache: Option<SharedCache>,
     memory: Budget,
-    questions: Arc<Semaphore>,
+    revalidations: Arc<Semaphore>,
     counters: metrics::Counters,
 }
 
@@ -152,7 +152,7 @@ impl Content {
         if let Some(folder) = &config.counted_folder {
             store.count_folder(folder);
         }
-        let metadata = LearntMetadata::open(&config.observed_folder, false).map_err(|error| ContentError::Cache {
+        let metadata = LearntMetadata::open(&config.metadata_folder, false).map_err(|error| ContentError::Cache {
             path: error.path.clone(),
             cause: Arc::new(io::Error::other(error)),
         })?;
@@ -173,13 +173,13 @@ impl Content {
             local,
             block_hasher: BlockHasher::default(),
             table: DownloadTable::default(),
-            sizes: Questions::default(),
-            freed: Arc::default(),
+            size_questions: SizeQuestions::default(),
+            allocator_watch: Arc::default(),
             failures: Mutex::default(),
             packages: OnceLock::new(),
             shared_cache,
             memory,
-            questions: Arc::new(Semaphore::new(QUESTIONS)),
+            revalidations: Arc::new(Semaphore::new(MOST_REVALIDATIONS)),
             counters: metrics::Counters::default(),
         }))
     }

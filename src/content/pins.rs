@@ -26,7 +26,7 @@ impl Pins {
     }
 
     /// The object of `ino` is here.
-    pub(super) fn landed(&self, ino: Ino, key: &ObjectKey) {
+    pub(super) fn completed(&self, ino: Ino, key: &ObjectKey) {
         let mut pinned = self.lock();
         if pinned.has(ino) {
             self.pin_object(&mut pinned, ino, Some(key.clone()));

@@ -109,7 +109,7 @@ impl ServedBlocks {
 #[derive(Default)]
 pub(super) struct ServedRecords {
     blocks: Mutex<ServedBlocks>,
-    /// Large inodes of which verified bytes went out: the kernel may hold any page of them.
+    /// Large inodes of which verified bytes were handed out: the kernel may hold any page of them.
     verified: Mutex<InodeSet>,
     /// Poisoned inodes whose event was sent in this mount.
     reminded: Mutex<InodeSet>,
@@ -136,7 +136,7 @@ impl ServedRecords {
         self.lock().remove(ino);
     }
 
-    /// Bytes of a verified object of so many go out.
+    /// Notes that a verified object of `bytes` bytes is handed out.
     pub(super) fn note_verified(&self, ino: Ino, bytes: u64) {
         if bytes > WHOLE_LIMIT {
             self.verified.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
@@ -153,7 +153,7 @@ impl ServedRecords {
         self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(ino)
     }
 
-    /// Forgets what went out of an inode that will never be asked for again.
+    /// Forgets what was handed out of an inode that will never be asked for again.
     pub(super) fn forget(&self, ino: Ino) {
         self.clear(ino);
         self.verified.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);

@@ -1,7 +1,7 @@
-//! Trust in the bytes of one download: which of them may go out before the verdict. Pure.
+//! Trust in the bytes of one download: which of them may be handed out before the verdict. Pure.
 //!
-//! Bytes go out early where the whole is large and what is known of it allows that. [`Trust::withheld`] names the reason where it does
-//! not. A verdict comes once, on the whole of one attempt; whatever went out before must agree with it. So each block that goes out is
+//! Bytes are handed out early where the whole is large and what is known of it allows that. [`Trust::withheld`] names the reason where it does
+//! not. A verdict comes once, on the whole of one attempt; all that was handed out before must agree with it. So each block handed out is
 //! recorded, every later attempt is compared with the record, and the last block that is missing in it waits for the verdict.
 
 use super::Fixity;
@@ -19,25 +19,25 @@ pub(super) fn strong(etag: Option<&str>) -> Option<&str> {
 /// A version by the place and the strong ETag under which it is served.
 pub(super) type VersionId = (Uri, Box<str>);
 
-/// Constraints from earlier downloads of the inode, besides the blocks that went out.
+/// Constraints from earlier downloads of the inode, besides the blocks that were handed out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PriorServes {
     /// The recorded blocks are those of a whole that was verified: each block can be checked alone.
     pub(super) is_proved: bool,
-    /// An earlier download was whole: any of its blocks may have gone out, though none is recorded.
+    /// An earlier download was whole: any of its blocks may have been handed out, though none is recorded.
     pub(super) is_known: bool,
     /// A published digest says which bytes are right.
     pub(super) is_vouched: bool,
 }
 
-/// The reason why nothing new goes out before the verdict.
+/// The reason why nothing new is handed out before the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withheld {
     /// [`Trust::bind`] has not been called.
     Unbound,
-    /// Wrong bytes of the resource went out before, or an attempt of this download was wrong.
+    /// Wrong bytes of the resource were handed out before, or an attempt of this download was wrong.
     Doubted,
-    /// Bytes of another version went out, or of one that is not known.
+    /// Bytes of another version were handed out, or of one that is not known.
     OtherVersion,
     /// The bytes are coded, or of several versions: what a reader gets is known at the end alone.
     Unjudgeable,
@@ -45,7 +45,7 @@ pub(super) enum Withheld {
     OtherSize,
     /// [`Fixity::Strict`].
     Strict,
-    /// A block differs from one that went out: no verdict can be good for both.
+    /// A block differs from one that was handed out: no verdict can be good for both.
     Contradicted,
     /// The verdict is under way, or the download has ended.
     Closed,
@@ -75,8 +75,8 @@ pub(super) struct Progress {
 
 /// See the module.
 ///
-/// Invariant: every block that goes out is compared with `served`, and so is every block of an attempt. Where no attempt is
-/// contradicted, the verdict on its bytes is one on all that went out.
+/// Invariant: every block handed out is compared with `served`, and so is every block of an attempt. Where no attempt is
+/// contradicted, the verdict on its bytes is one on all that was handed out.
 pub(super) struct Trust {
     fixity: Fixity,
     is_bound: bool,
@@ -86,7 +86,7 @@ pub(super) struct Trust {
     is_passing: bool,
     /// Lock order: the state of a download first.
     served: Arc<Mutex<BlockDigests>>,
-    /// Blocks went out before this attempt.
+    /// Blocks were handed out before this attempt.
     had_served: bool,
     /// The version that all of `served` belongs to, where that is known.
     served_version: Option<VersionId>,
@@ -101,7 +101,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Trust in nothing yet: nothing goes out before [`Trust::bind`].
+    /// Trust in nothing yet: nothing is handed out before [`Trust::bind`].
     pub(super) fn new(fixity: Fixity, folder: Arc<Path>) -> Trust {
         Trust {
             fixity,
@@ -121,8 +121,8 @@ impl Trust {
         }
     }
 
-    /// Binds the download to the blocks that went out of the inode before, all of them of `version` where that is known, and to what else
-    /// is known. `is_doubted`: wrong bytes of the resource went out.
+    /// Binds the download to the blocks that were handed out of the inode before, all of them of `version` where that is known, and to what else
+    /// is known. `is_doubted`: wrong bytes of the resource were handed out.
     pub(super) fn bind(
         &mut self,
         (served, version): (Arc<Mutex<BlockDigests>>, Option<VersionId>),
@@ -134,8 +134,8 @@ impl Trust {
         self.had_served = self.has_served();
     }
 
-    /// From now on the bytes pass through memory. With a published digest each block that went out binds by itself, so that others can go
-    /// out although the whole is never here.
+    /// From now on the bytes pass through memory. With a published digest each block handed out binds by itself, so that others can
+    /// be handed out although the whole is never here.
     pub(super) fn pass(&mut self) {
         self.is_passing = true;
     }
@@ -163,12 +163,12 @@ impl Trust {
         (self.is_other_size, self.is_contradicted, self.is_closed) = (false, false, false);
     }
 
-    /// Nothing more goes out.
+    /// Closes the record: nothing more is handed out.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// The reason why no new block goes out, if there is one.
+    /// The reason why no new block is handed out, if there is one.
     pub(super) fn withheld(&self) -> Option<Withheld> {
         let reasons = [
             (self.is_closed, Withheld::Closed),
@@ -220,7 +220,7 @@ impl Trust {
     }
 
     /// Returns whether nothing is known that forbids to hand out blocks: either new ones, or those that were handed out in all of these places.
-    pub(super) fn may_go_out(&self, blocks: &Range<u64>, progress: Progress) -> bool {
+    pub(super) fn may_hand_out(&self, blocks: &Range<u64>, progress: Progress) -> bool {
         let is_new_allowed = self.withheld().is_none() && self.is_open(blocks, progress);
         is_new_allowed || (self.may_repeat(blocks, progress) && numbers(blocks).all(|block| self.served().has(block)))
     }
@@ -231,8 +231,8 @@ impl Trust {
         self.does_pass() || (reason.is_none() && self.is_open(blocks, progress))
     }
 
-    /// Records that blocks go out. An error: they must not, and nothing is recorded.
-    pub(super) fn hand_out(
+    /// Records that blocks are handed out. An error: they must not be, and nothing is recorded.
+    pub(super) fn record_hand_out(
         &mut self,
         blocks: &Range<u64>,
         digests: &[u128],
@@ -266,7 +266,7 @@ impl Trust {
         Ok(())
     }
 
-    /// Compares blocks of the attempt with those that went out.
+    /// Compares blocks of the attempt with those that were handed out.
     pub(super) fn compare(&mut self, first: u64, digests: &[u128]) {
         let is_contradicted = self.served().contradicts(first, digests);
         self.is_contradicted |= is_contradicted;
@@ -302,7 +302,7 @@ impl Trust {
         self.prior.is_proved
     }
 
-    /// The blocks that went out, and the version that all of them belong to, where that is known.
+    /// The blocks that were handed out, and the version that all of them belong to, where that is known.
     pub(super) fn record(&self) -> (Arc<Mutex<BlockDigests>>, Option<VersionId>) {
         (Arc::clone(&self.served), self.served_version.clone())
     }
@@ -325,10 +325,10 @@ impl Trust {
     }
 }
 
-/// The reason why blocks must not go out.
+/// The reason why blocks must not be handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Others are known in their place, or nothing new goes out.
+    /// Others are known in their place, or nothing new is handed out.
     Withheld,
     /// New blocks wait for the verdict on the whole.
     NeedsWhole,
@@ -391,14 +391,14 @@ mod tests {
         let mut strict = Trust::new(Fixity::Strict, Path::new("/nowhere").into());
         strict.bind((Arc::default(), None), PriorServes::default(), false);
         strict.claim(claim(1));
-        assert!(!strict.may_go_out(&block(0), ALL_HERE));
+        assert!(!strict.may_hand_out(&block(0), ALL_HERE));
     }
 
     #[test]
     fn a_block_that_went_out_binds_bodies_of_other_versions() {
         let mut trust = trust();
         trust.claim(claim(1));
-        assert_eq!(trust.hand_out(&block(0), &[7], ALL_HERE), Ok(()));
+        assert_eq!(trust.record_hand_out(&block(0), &[7], ALL_HERE), Ok(()));
         assert_eq!(trust.record().1, Some(version(1)));
         trust.restart(false);
         trust.claim(claim(2));
@@ -416,10 +416,10 @@ mod tests {
         trust.claim(claim(1));
         let early = Progress { received: LENGTH / 2 - 1, ..ALL_HERE };
         let late = Progress { received: LENGTH / 2, ..ALL_HERE };
-        assert!(trust.may_go_out(&block(BLOCKS - 1), early) && !trust.may_go_out(&block(BLOCKS - 1), late));
-        assert_eq!(trust.hand_out(&block(BLOCKS - 1), &[1], late), Err(Refusal::Withheld));
-        assert!(trust.may_go_out(&block(BLOCKS - 3), late), "before it");
-        assert!(!trust.may_go_out(&block(4), Progress { frontier: BLOCK, received: 0, has_ranges: false }));
+        assert!(trust.may_hand_out(&block(BLOCKS - 1), early) && !trust.may_hand_out(&block(BLOCKS - 1), late));
+        assert_eq!(trust.record_hand_out(&block(BLOCKS - 1), &[1], late), Err(Refusal::Withheld));
+        assert!(trust.may_hand_out(&block(BLOCKS - 3), late), "before it");
+        assert!(!trust.may_hand_out(&block(4), Progress { frontier: BLOCK, received: 0, has_ranges: false }));
     }
 
     /// Steps of an attempt in the property test.
@@ -449,7 +449,7 @@ mod tests {
     }
 
     proptest! {
-        /// No place gets two blocks, no verdict passes what another version's block contradicts, and the whole never goes out without one.
+        /// No place gets two blocks, no verdict passes what another version's block contradicts, and the whole is never handed out without one.
         #[test]
         fn what_goes_out_agrees_with_every_verdict(steps in prop::collection::vec(step(), 1..300), is_vouched: bool) {
             let mut trust = Trust::new(Fixity::Stream, Path::new("/nowhere").into());
@@ -472,8 +472,8 @@ mod tests {
                     Step::HandOut { number } => {
                         let digest = digest(now, number);
                         let is_new = !out.contains_key(&number);
-                        if trust.hand_out(&block(number), &[digest], ALL_HERE).is_ok() {
-                            prop_assert!(!is_closed, "nothing goes out after the verdict");
+                        if trust.record_hand_out(&block(number), &[digest], ALL_HERE).is_ok() {
+                            prop_assert!(!is_closed, "nothing is handed out after the verdict");
                             prop_assert!(!(is_new && is_doubted), "nor of what is doubted");
                             prop_assert_eq!(*out.entry(number).or_insert(digest), digest, "two blocks in one place");
                             prop_assert!((out.len() as u64) < BLOCKS, "the whole without a verdict");
@@ -483,7 +483,7 @@ mod tests {
                     Step::Verdict => {
                         (0..BLOCKS).for_each(|number| trust.compare(number, &[digest(now, number)]));
                         let agrees = out.iter().all(|(number, out)| digest(now, *number) == *out);
-                        prop_assert!(agrees || !trust.agrees(BLOCKS), "a verdict for what did not go out");
+                        prop_assert!(agrees || !trust.agrees(BLOCKS), "a verdict for what was not handed out");
                         trust.close();
                         is_closed = true;
                     }

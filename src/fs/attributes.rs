@@ -111,7 +111,7 @@ impl Filesystem {
             }
         }
         drop(snapshot);
-        self.was_here(Consumer::Sizes, ino, thread);
+        self.note_local_hit(Consumer::Sizes, ino, thread);
         Ok(Attributes::Known(shown))
     }
 

@@ -62,7 +62,7 @@ impl Adapter {
     }
 
     /// Runs `operation` in the background and hands its result to `reply`, also where it panics.
-    fn wait<T: Send + 'static>(
+    fn answer_later<T: Send + 'static>(
         &self,
         operation: impl Future<Output = Result<T, FsError>> + Send + 'static,
         reply: impl FnOnce(Result<T, FsError>) + Send + 'static,
@@ -84,14 +84,14 @@ impl Adapter {
                 self.fs.programs().read(&program, bytes.len());
                 reply.data(&bytes);
                 if offset == 0 {
-                    self.fs.was_here(Consumer::Bytes, ino, thread);
+                    self.fs.note_local_hit(Consumer::Bytes, ino, thread);
                 }
                 return;
             }
             Err(error) => return reply.error(error.errno()),
         };
         let counting = Arc::clone(&self.fs);
-        self.wait(later, move |result| match result {
+        self.answer_later(later, move |result| match result {
             Ok(bytes) => {
                 counting.programs().read(&program, bytes.len());
                 reply.data(&bytes);
@@ -181,7 +181,7 @@ impl fuser::Filesystem for Adapter {
             Ok(Some(shown)) => {
                 reply.entry_with_ttls(&shown.attributes_ttl, &shown.entry_ttl, &shown.attributes, GENERATION);
                 if !shown.attributes_ttl.is_zero() {
-                    self.fs.was_here(Consumer::Sizes, shown.ino(), req.pid());
+                    self.fs.note_local_hit(Consumer::Sizes, shown.ino(), req.pid());
                 }
             }
             Ok(None) => {
@@ -202,7 +202,7 @@ impl fuser::Filesystem for Adapter {
             Ok(Attributes::Known(shown)) => reply_attributes(reply, ino, Ok(shown)),
             Ok(Attributes::Unsized(file)) => {
                 let (fs, counting, thread) = (Arc::clone(&self.fs), Arc::clone(&self.fs), req.pid());
-                self.wait(async move { fs.sized(&file).await }, move |result| {
+                self.answer_later(async move { fs.sized(&file).await }, move |result| {
                     if matches!(result, Err(FsError::Denied(_))) {
                         counting.programs().refused(&counting.programs().of(thread));
                     }
@@ -278,7 +278,7 @@ impl fuser::Filesystem for Adapter {
             let (fs, name) = (Arc::clone(&self.fs), name.to_owned());
             let value = self.fs.runtime().spawn_blocking(move || fs.xattr(Ino(ino.0), name.as_bytes(), size));
             let value = async move { value.await.unwrap_or_else(|broken| Err(FsError::Panic(broken.to_string()))) };
-            self.wait(value, move |result| reply_xattr("getxattr", reply, ino, result));
+            self.answer_later(value, move |result| reply_xattr("getxattr", reply, ino, result));
         });
     }
 

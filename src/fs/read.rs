@@ -75,7 +75,7 @@ impl Filesystem {
             return self.read_source(read).await;
         };
         if offset == 0 {
-            self.was_here(Consumer::Bytes, ino, thread);
+            self.note_local_hit(Consumer::Bytes, ino, thread);
         }
         Ok(bytes)
     }
@@ -101,7 +101,7 @@ impl Filesystem {
     }
 
     /// This machine had the first bytes of a file, or its learnt size, for `thread`: what follows may have to be fetched now.
-    pub fn was_here(&self, consumer: Consumer, ino: Ino, thread: u32) {
+    pub fn note_local_hit(&self, consumer: Consumer, ino: Ino, thread: u32) {
         if self.prefetch.has_walks() && self.denial(thread).is_none() {
             self.prefetch.read((consumer, ino), self.reader(thread), None, true);
         }

@@ -64,7 +64,7 @@ impl Mounted {
                 .unwrap();
         let config = ContentConfig {
             folder: folder.path().join("cache"),
-            observed_folder: folder.path().join("observed"),
+            metadata_folder: folder.path().join("observed"),
             source: "test".into(),
             quota: Some(1 << 30),
             stall: Duration::from_secs(5),
@@ -475,7 +475,7 @@ fn a_warm_reader_takes_no_lock_of_downloads_and_sizes() {
                 let read = ReadRequest { ino, offset: 0, length: 100, thread, is_direct: false };
                 let Ok(ReadAnswer::Bytes(bytes)) = fs.read(read) else { panic!("it was read") };
                 assert_eq!(bytes.len() as u64, size);
-                fs.was_here(Consumer::Bytes, ino, thread);
+                fs.note_local_hit(Consumer::Bytes, ino, thread);
             }
         }
         done.send(seen).unwrap();

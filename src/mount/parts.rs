@@ -40,7 +40,7 @@ impl Parts {
         let (sender, events) = mpsc::unbounded_channel();
         let instance = content_instance(&catalog.instance()?, config.content.fixity);
         let content = ContentConfig {
-            observed_folder: folders.observed_of(&instance)?,
+            metadata_folder: folders.observed_of(&instance)?,
             counted_folder: Some(folders.mounts.clone()),
             folder: folders.content.clone(),
             source: format!("{} {instance}", config.content.source),

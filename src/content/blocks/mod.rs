@@ -1,7 +1,7 @@
 //! The block map of one attempt: which blocks are here, on the disk or in memory, in whatever order they came.
 //!
 //! A block is written once and is the same for every reader and for the verdict: whoever brings it first decides. Readers wait until
-//! their blocks are here and [`trust`](super::trust) lets them go out.
+//! their blocks are here and [`trust`](super::trust) lets them be handed out.
 
 pub(super) mod cache;
 pub(super) mod memory;

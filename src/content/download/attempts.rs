@@ -1,14 +1,14 @@
-//! The task of one download, from its first request to its verdict: sources in their order, resumed after a cut, begun again where the
+//! The task of one download, from its first request to its verdict: places in their order, resumed after a cut, begun again where the
 //! bytes are wrong or of another version.
 
 use super::demand::LARGE;
 use super::in_flight::Download;
-use super::incoming::{Batch, Source};
+use super::incoming::{Batch, IncomingBytes};
 use super::outcome::Outcome;
 use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
 use super::promise::Promise;
 use super::ranges::Ranges;
-use super::task::{DownloadTask, Ended, Landed, Provenance, Stop};
+use super::task::{Completed, DownloadTask, Ended, Provenance, Stop};
 use super::writer::{Stage, Writer};
 use crate::content::blocks::{BlockMap, Sink};
 use crate::content::fixity::Expected;
@@ -30,7 +30,7 @@ pub(super) async fn run_download(content: Arc<Content>, spec: FetchSpec, downloa
     let crash = Crash { content: &content, spec: &spec, download: &download };
     content.counters.fetch();
     match DownloadTask::new(Arc::clone(&content), spec.clone(), Arc::clone(&download)).run().await {
-        Ok(landed) => content.landed(&spec, &download, landed),
+        Ok(completed) => content.completed(&spec, &download, completed),
         Err(Ended::Failed(error)) => content.failed(&spec, &download, error),
         Err(Ended::Poisoned(error)) => content.poison(&spec, &download, error),
         Err(Ended::Yielded(error)) => content.yielded(&spec, &download, error),
@@ -129,27 +129,27 @@ impl DownloadTask {
     }
 
     /// Runs the download to its end.
-    pub(super) async fn run(mut self) -> Result<Landed, Ended> {
+    pub(super) async fn run(mut self) -> Result<Completed, Ended> {
         if self.sink == Sink::Memory {
             self.use_memory().await?;
         }
         let asked = self.ask_places().await;
-        let landed = asked.map_err(|ended| self.after_wrong_copy(ended))?;
-        self.offer_to_shared_cache(&landed);
-        Ok(landed)
+        let completed = asked.map_err(|ended| self.after_wrong_copy(ended))?;
+        self.offer_to_shared_cache(&completed);
+        Ok(completed)
     }
 
-    async fn ask_places(&mut self) -> Result<Landed, Ended> {
+    async fn ask_places(&mut self) -> Result<Completed, Ended> {
         loop {
             let Some(place) = self.plan.place().cloned() else { return Err(Ended::Failed(self.given_up())) };
             if !place.is_shortcut() && !std::mem::replace(&mut self.has_adopted, true) {
                 self.adopt_partial().await;
             }
             let stop = match self.attempt(&place).await {
-                Ok(landed) => {
+                Ok(completed) => {
                     self.content.judge_hosts(self.plan.faults(), Some(&place));
                     self.content.member_served(&place, self.plan.has_failed());
-                    return Ok(landed);
+                    return Ok(completed);
                 }
                 Err(stop) => stop,
             };
@@ -286,7 +286,7 @@ impl DownloadTask {
     }
 
     /// One request and its body: the whole, or the rest where bytes of a strong validator are here.
-    async fn attempt(&mut self, place: &Place) -> Result<Landed, Stop> {
+    async fn attempt(&mut self, place: &Place) -> Result<Completed, Stop> {
         match place {
             Place::Member(member) => return self.unpacked(member).await,
             Place::Shared(_) => return self.copied().await,
@@ -336,7 +336,7 @@ impl DownloadTask {
         let promise = self.promise(place, &response, resumed)?;
         let has_ranges = resumed || response.accepts_ranges;
         let ranges = self.ranges(has_ranges, round_trip);
-        self.receive(Source::Body(Box::new(response.body)), ranges, &promise).await?;
+        self.receive(IncomingBytes::Body(Box::new(response.body)), ranges, &promise).await?;
         self.verdict(promise).await
     }
 

@@ -5,7 +5,7 @@ use super::in_flight::Download;
 use super::object::CachedObject;
 use super::outcome::Outcome;
 use super::plan::{Place, tells_of_bytes};
-use super::task::Landed;
+use super::task::Completed;
 use crate::content::blocks::cache::{CachedBlock, Holder};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::served::Served;
@@ -19,53 +19,53 @@ use std::time::Instant;
 
 impl Content {
     /// The object is whole and right.
-    pub(super) fn landed(&self, spec: &FetchSpec, download: &Download, landed: Landed) {
+    pub(super) fn completed(&self, spec: &FetchSpec, download: &Download, completed: Completed) {
         let ino = spec.ino;
-        let size = landed.object.length();
+        let size = completed.object.length();
         self.counters.fetched(size);
-        let on_disk = match &landed.object {
-            CachedObject::Store(_) => Some(landed.key.clone()),
+        let on_disk = match &completed.object {
+            CachedObject::Store(_) => Some(completed.key.clone()),
             CachedObject::Memory(_) => None,
         };
         if let Some(key) = &on_disk {
-            self.local.keep_for_patches(spec, landed.origin.media_type.as_deref(), key, size);
+            self.local.keep_for_patches(spec, completed.origin.media_type.as_deref(), key, size);
         }
         let mut known = None;
         self.local.metadata.update(ino, |observation| {
             known = observation.size.replace(size);
-            if !landed.is_shared {
-                observation.etag = landed.origin.etag;
-                observation.last_modified = landed.origin.last_modified;
-                observation.media_type = landed.origin.media_type;
+            if !completed.is_shared {
+                observation.etag = completed.origin.etag;
+                observation.last_modified = completed.origin.last_modified;
+                observation.media_type = completed.origin.media_type;
                 observation.validated_at = Some(Timestamp::now());
             }
-            observation.digests = vec![landed.digest];
+            observation.digests = vec![completed.digest];
             observation.object = on_disk;
-            observation.verified = landed.verified;
+            observation.verified = completed.verified;
         });
-        self.local.pins.landed(ino, &landed.key);
-        let was_passed = matches!(landed.object, CachedObject::Memory(_));
+        self.local.pins.completed(ino, &completed.key);
+        let was_passed = matches!(completed.object, CachedObject::Memory(_));
         // The kernel may keep any page of it when the cache has it no more.
         self.local.served.note_verified(ino, size);
-        if landed.is_plain && size > WHOLE_LIMIT {
+        if completed.is_plain && size > WHOLE_LIMIT {
             let blocks = Arc::new(Mutex::new(download.state().take_whole()));
             self.local.remember_served(ino, Served { blocks, is_whole: true, was_passed, version: None });
         } else {
             // Of what was decoded the download knows the coded bytes alone.
             self.local.served.clear(ino);
         }
-        if let CachedObject::Memory(map) = &landed.object {
+        if let CachedObject::Memory(map) = &completed.object {
             // Its readers have not read all of it yet.
             for (first, block) in map.in_window() {
                 let key = CachedBlock { ino, holder: Holder::Verified, first };
                 self.local.block_cache.keep(key, Bytes::copy_from_slice(&block));
             }
         }
-        self.failures().landed(ino, &spec.uri);
+        self.failures().completed(ino, &spec.uri);
         if known != Some(size) {
             self.local.send_event(Event::Sized(ino, size));
         }
-        self.end(ino, download, Outcome::Done(landed.object));
+        self.end(ino, download, Outcome::Done(completed.object));
     }
 
     /// No source had right bytes.
@@ -160,7 +160,7 @@ impl Content {
         // What is kept for a later download is written down here, without the lock.
         download.close();
         self.table.end(ino, download, outcome);
-        self.freed.working(&self.runtime);
+        self.allocator_watch.working(&self.runtime);
     }
 
     /// Hosts that were at fault are asked last for a while; `right`: the place that had the right bytes. Where none had,

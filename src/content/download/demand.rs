@@ -1,6 +1,6 @@
-//! Extents: what readers want of an object, and from that what is fetched next. Pure but for the clock.
+//! Demand: what readers want of an object, and from that what is fetched next. Pure but for the clock.
 //!
-//! A stream brings the object in order, as far ahead of its readers as [`Extents::limit`] says. A reader far from it is served by an extent:
+//! A stream brings the object in order, as far ahead of its readers as [`Demand::limit`] says. A reader far from it is served by an extent:
 //! some blocks around what it reads ([`window`]), requested by a range.
 
 use crate::content::fixity::BLOCK;
@@ -42,7 +42,7 @@ pub(in crate::content) struct Bounds {
 
 /// The demand of readers.
 #[derive(Default)]
-pub(super) struct Extents {
+pub(super) struct Demand {
     /// The furthest byte that a reader of the stream has got, and from which byte on it has read at a stretch.
     read: u64,
     since: u64,
@@ -67,7 +67,7 @@ pub(super) struct Stream {
     pub(super) length: Option<u64>,
     /// Readers get bytes before the verdict.
     pub(super) is_followed: bool,
-    /// Only the whole is of use: a block contradicts what went out, or is damaged.
+    /// Only the whole is of use: a block contradicts what was handed out, or is damaged.
     pub(super) is_whole: bool,
     /// See [`Fixity::Strict`](crate::content::Fixity::Strict).
     pub(super) is_strict: bool,
@@ -78,7 +78,7 @@ pub(super) struct Stream {
     pub(super) bounds: Bounds,
 }
 
-impl Extents {
+impl Demand {
     /// A reader begins to wait for a range.
     pub(super) fn await_range(&mut self, range: (u64, u64)) {
         *self.waiting.entry(range).or_default() += 1;
@@ -298,19 +298,19 @@ mod tests {
             window: None,
             bounds,
         };
-        let mut extents = Extents::default();
-        assert_eq!(extents.limit(&stream(None)), bounds.unsized_body);
-        extents.await_size();
-        assert_eq!(extents.limit(&stream(None)), u64::MAX);
-        extents.leave_size(0);
-        assert!(extents.is_left(Duration::ZERO) && !extents.is_left(Duration::from_secs(9)));
-        assert_eq!(extents.limit(&stream(Some(LARGE))), bounds.unread, "withheld");
-        extents.await_range((5, 6));
-        assert_eq!(extents.limit(&stream(Some(LARGE))), u64::MAX);
-        extents.leave_range((5, 6), 0);
-        extents.add_prefetch();
-        assert_eq!(extents.limit(&stream(Some(LARGE))), u64::MAX);
-        assert!(!extents.is_left(Duration::ZERO));
+        let mut demand = Demand::default();
+        assert_eq!(demand.limit(&stream(None)), bounds.unsized_body);
+        demand.await_size();
+        assert_eq!(demand.limit(&stream(None)), u64::MAX);
+        demand.leave_size(0);
+        assert!(demand.is_left(Duration::ZERO) && !demand.is_left(Duration::from_secs(9)));
+        assert_eq!(demand.limit(&stream(Some(LARGE))), bounds.unread, "withheld");
+        demand.await_range((5, 6));
+        assert_eq!(demand.limit(&stream(Some(LARGE))), u64::MAX);
+        demand.leave_range((5, 6), 0);
+        demand.add_prefetch();
+        assert_eq!(demand.limit(&stream(Some(LARGE))), u64::MAX);
+        assert!(!demand.is_left(Duration::ZERO));
     }
 
     #[test]
@@ -325,23 +325,23 @@ mod tests {
             window: None,
             bounds,
         };
-        let mut extents = Extents::default();
-        assert_eq!(extents.limit(&stream), 0);
+        let mut demand = Demand::default();
+        assert_eq!(demand.limit(&stream), 0);
         let range = (0, 1 << 20);
-        extents.await_range(range);
-        extents.follow(range, range.1);
-        assert_eq!(extents.limit(&stream), (1 << 20) + 4 * (1 << 20));
-        assert!(extents.is_far(LARGE, 0) && !extents.is_far(8 << 20, 0));
-        extents.note_jump();
-        assert_eq!(extents.limit(&stream), (1 << 20) + 4 * (1 << 20), "one that follows keeps it");
-        extents.note_read(range.1);
-        extents.leave_range(range, 0);
-        assert_eq!(extents.limit(&stream), (1 << 20) + 4 * (1 << 20));
-        extents.note_jump();
-        assert_eq!(extents.limit(&stream), (1 << 20) + AHEAD.start, "a jump lowers it");
-        extents.await_whole();
-        extents.await_range(range);
-        assert_eq!(extents.limit(&stream), u64::MAX);
+        demand.await_range(range);
+        demand.follow(range, range.1);
+        assert_eq!(demand.limit(&stream), (1 << 20) + 4 * (1 << 20));
+        assert!(demand.is_far(LARGE, 0) && !demand.is_far(8 << 20, 0));
+        demand.note_jump();
+        assert_eq!(demand.limit(&stream), (1 << 20) + 4 * (1 << 20), "one that follows keeps it");
+        demand.note_read(range.1);
+        demand.leave_range(range, 0);
+        assert_eq!(demand.limit(&stream), (1 << 20) + 4 * (1 << 20));
+        demand.note_jump();
+        assert_eq!(demand.limit(&stream), (1 << 20) + AHEAD.start, "a jump lowers it");
+        demand.await_whole();
+        demand.await_range(range);
+        assert_eq!(demand.limit(&stream), u64::MAX);
     }
 
     #[test]
@@ -357,12 +357,12 @@ mod tests {
                 window: Some((0, window)),
                 bounds,
             };
-            let mut extents = Extents::default();
-            assert_eq!(extents.limit(&Stream { has_ranges: false, ..stream }), window / 2);
+            let mut demand = Demand::default();
+            assert_eq!(demand.limit(&Stream { has_ranges: false, ..stream }), window / 2);
             let (first, second) = ((0, 1 << 20), (20 << 20, 21 << 20));
-            extents.await_range(first);
-            extents.await_range(second);
-            extents.follow(second, second.1);
+            demand.await_range(first);
+            demand.await_range(second);
+            demand.follow(second, second.1);
             let stream = Stream {
                 length: Some(2 * LARGE),
                 is_followed: true,
@@ -372,9 +372,9 @@ mod tests {
                 window: Some((0, window)),
                 bounds,
             };
-            assert_eq!(extents.limit(&stream), window);
-            extents.leave_range(first, 0);
-            assert_eq!(extents.limit(&stream), (21 << 20) + window / 2 - (1 << 20) + (1 << 20));
+            assert_eq!(demand.limit(&stream), window);
+            demand.leave_range(first, 0);
+            assert_eq!(demand.limit(&stream), (21 << 20) + window / 2 - (1 << 20) + (1 << 20));
         }
     }
 }

@@ -121,7 +121,7 @@ impl ExtentFetch {
             self.write(first, block.freeze()).await?;
             self.left.start += 1;
         }
-        self.content.freed.working(&self.content.runtime);
+        self.content.allocator_watch.working(&self.content.runtime);
         if self.way == Way::Ranges {
             // All bytes are here: an error behind them changes nothing.
             let _ = timeout(client.silence, body.chunk()).await;

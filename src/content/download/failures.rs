@@ -156,7 +156,7 @@ impl Failures {
     }
 
     /// The inode is whole, and the resource behind it right.
-    pub(super) fn landed(&mut self, ino: Ino, uri: &Uri) {
+    pub(super) fn completed(&mut self, ino: Ino, uri: &Uri) {
         self.inode_answered(ino);
         self.doubted.forgive(uri);
     }
@@ -254,7 +254,7 @@ mod tests {
         assert!(failures.read(INO, 0, 1, now).is_none() && !failures.has_failed(INO, now));
         assert!(failures.doubted.is_punished(&uri(), now));
 
-        failures.landed(Ino(8), &uri());
+        failures.completed(Ino(8), &uri());
         assert!(!failures.doubted.is_punished(&uri(), now));
     }
 }

@@ -117,7 +117,7 @@ impl Download {
                 if let Some(process) = expected {
                     self.expected.get_or_init(|| process);
                 }
-                return self.change(|state| state.extents.add_prefetch());
+                return self.change(|state| state.demand.add_prefetch());
             }
         };
         self.requester.send_if_modified(|first| {
@@ -129,7 +129,7 @@ impl Download {
 
     /// A prefetch waits no longer. Whether nothing else does; then no reader may join it any more.
     pub(super) fn leave(&self) -> bool {
-        self.change(|state| state.extents.remove_prefetch()) == 0 && self.demanded().is_none()
+        self.change(|state| state.demand.remove_prefetch()) == 0 && self.demanded().is_none()
     }
 
     /// The first reader that asked for its bytes or its size.
@@ -170,13 +170,13 @@ impl Download {
     /// A reader waits for these bytes until the result is dropped.
     pub(super) fn await_range(self: &Arc<Self>, offset: u64, length: u32) -> Waiting {
         let range = (offset, offset.saturating_add(u64::from(length)));
-        self.change(|state| state.extents.await_range(range));
+        self.change(|state| state.demand.await_range(range));
         Waiting { download: Arc::clone(self), range }
     }
 
     /// A reader waits for the size until the result is dropped.
     pub(super) fn await_size(self: &Arc<Self>) -> impl Sized + use<> {
-        self.change(|state| state.extents.await_size());
+        self.change(|state| state.demand.await_size());
         WaitingForSize(Arc::clone(self))
     }
 

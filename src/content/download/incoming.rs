@@ -15,7 +15,7 @@ use std::sync::Arc;
 const BATCH: usize = 3 << 18;
 
 /// Bytes as they come, in order and without holes.
-pub(super) enum Source {
+pub(super) enum IncomingBytes {
     /// The body of a response.
     Body(Box<Body>),
     /// A member of a package, unpacked.
@@ -24,20 +24,20 @@ pub(super) enum Source {
     Shared(Box<SharedBody>),
 }
 
-impl Source {
+impl IncomingBytes {
     /// The next bytes of the version of `uri`; `None` at the end.
     pub(super) async fn next(&mut self, uri: &Uri) -> Result<Option<Bytes>, ContentError> {
         match self {
-            Source::Body(body) => {
+            IncomingBytes::Body(body) => {
                 let chunk = body.chunk().await;
                 chunk.map_err(|cause| ContentError::Fetch { uri: uri.clone(), cause: Arc::new(cause) })
             }
-            Source::Member(member) => {
+            IncomingBytes::Member(member) => {
                 let chunk = member.chunk().await;
                 chunk.map_err(|cause| ContentError::Package { uri: uri.clone(), cause: Arc::new(cause) })
             }
             // The shared cache has reported its failure, and no reader gets it.
-            Source::Shared(body) => body.chunk().await.map_err(|_| ContentError::Stalled { uri: uri.clone() }),
+            IncomingBytes::Shared(body) => body.chunk().await.map_err(|_| ContentError::Stalled { uri: uri.clone() }),
         }
     }
 }

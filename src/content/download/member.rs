@@ -1,11 +1,11 @@
 //! A version out of a package: whether the package is asked first, and its member as an ordered body.
 
 use super::failures::PackageFault;
-use super::incoming::Source;
+use super::incoming::IncomingBytes;
 use super::object::Origin;
 use super::plan::{Failure, Place, Turn};
 use super::promise::{Disagreement, Head};
-use super::task::{DownloadTask, Landed, Provenance, Stop};
+use super::task::{Completed, DownloadTask, Provenance, Stop};
 use crate::content::form::Form;
 use crate::content::{Content, ContentError, FetchSpec};
 use crate::document::{PackageMember, Uri};
@@ -71,7 +71,7 @@ impl Content {
 impl DownloadTask {
     /// The version as a package holds it: its length is held against what is published, its bytes against the digest, as those
     /// of any other place.
-    pub(super) async fn unpacked(&mut self, member: &PackageMember) -> Result<Landed, Stop> {
+    pub(super) async fn unpacked(&mut self, member: &PackageMember) -> Result<Completed, Stop> {
         let unpacked = self.open_member(member).await.map_err(|cause| self.at_fault(member, cause))?;
         (self.validator, self.is_joinable) = (None, false);
         self.newer_than_list = None;
@@ -97,7 +97,7 @@ impl DownloadTask {
             shared: None,
         });
         let promise = self.promised(form, Some(length), origin);
-        let received = match self.receive(Source::Member(Box::new(unpacked)), None, &promise).await {
+        let received = match self.receive(IncomingBytes::Member(Box::new(unpacked)), None, &promise).await {
             Ok(()) => self.verdict(promise).await,
             Err(stop) => Err(stop),
         };
@@ -109,7 +109,7 @@ impl DownloadTask {
             let cause = PackageError::Member { package: member.package.clone(), path: member.path.clone(), what };
             self.content.member_failed(member, &cause);
         }
-        // The bytes that went out are compared with those of the next place.
+        // The bytes that were handed out are compared with those of the next place.
         received.map_err(|stop| match stop {
             Stop::Failure(Failure::Cut { error, .. }) => Stop::Failure(Failure::Wrong(error)),
             stop => stop,

@@ -1,8 +1,8 @@
 //! One download an object: whole, streamed or by ranges, resumed after a cut, from mirrors where `loc` fails.
 //!
 //! A reader joins the download of its inode in the [`table`], or starts one ([`Content::read`]), and waits while it makes progress.
-//! [`state`] says what a read finds: blocks that are here and may go out, an [`extent`] to fetch, or a wait. [`demand`] decides how far
-//! the stream comes, [`trust`](super::trust) what goes out. The [`task`] of a download makes its [`attempts`] in the order of the [`plan`],
+//! [`state`] says what a read finds: blocks that are here and may be handed out, an [`extent`] to fetch, or a wait. [`demand`] decides how far
+//! the stream comes, [`trust`](super::trust) what is handed out. The [`task`] of a download makes its [`attempts`] in the order of the [`plan`],
 //! [`answer`] reads what their heads promise, [`stream`] receives a body while readers follow it, [`writer`] stores and hashes
 //! its bytes, [`verify`] gives the verdict and [`completion`] remembers what is known at the end.
 
@@ -41,8 +41,8 @@ mod tests;
 pub(super) use failures::Failures;
 pub(super) use in_flight::Download;
 pub(super) use object::CachedObject;
-pub(super) use revalidation::QUESTIONS;
-pub(super) use size::Questions;
+pub(super) use revalidation::MOST_REVALIDATIONS;
+pub(super) use size::SizeQuestions;
 pub(super) use table::DownloadTable;
 
 use super::blocks::Sink;
@@ -339,7 +339,7 @@ impl Content {
         let (digests, bytes) = read.await.map_err(io::Error::other)??;
         let end = offset.saturating_add(u64::from(length)).min(blocks.end);
         let range = (offset - blocks.start) as usize..(end - blocks.start) as usize;
-        let is_handed_out = download.change(|state| state.hand_out(attempt, &blocks, &digests));
+        let is_handed_out = download.change(|state| state.record_hand_out(attempt, &blocks, &digests));
         let touches_end = |trust: &Trust| end > trust.withheld_from() && !trust.is_proved();
         if is_handed_out && touches_end(&download.state().trust) {
             // Before the answer: the kernel drops a page that is being read as soon as it is answered.

@@ -5,7 +5,7 @@
 
 use super::plan::Failure;
 use super::promise::Promise;
-use super::task::{DownloadTask, Landed, Stop};
+use super::task::{Completed, DownloadTask, Stop};
 use crate::content::Patch;
 use crate::content::fixity::Verifier;
 use crate::content::form::{Form, essence};
@@ -20,7 +20,7 @@ const JSON_PATCH: [&str; 2] = ["application/json-patch+json", "application/json-
 
 impl DownloadTask {
     /// The version made by its patches.
-    pub(super) async fn patched(&mut self) -> Result<Landed, Stop> {
+    pub(super) async fn patched(&mut self) -> Result<Completed, Stop> {
         let Some(bytes) = self.patched_bytes().await else {
             return Err(Stop::Failure(Failure::Refused(self.stalled())));
         };

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Revalidations in flight, of all inodes. Beyond this bound an inode is revalidated when it is next looked at.
-pub(in crate::content) const QUESTIONS: usize = 64;
+pub(in crate::content) const MOST_REVALIDATIONS: usize = 64;
 
 impl Content {
     /// How long what is known here of an entry that shows no changes may be taken for current: its bytes, or its
@@ -31,7 +31,7 @@ impl Content {
     /// [`Event::Changed`]. Nothing is asked where the same was a moment ago, or many are: the next look asks.
     pub fn revalidate(self: &Arc<Self>, spec: FetchSpec, changefreq: Option<ChangeFrequency>) {
         let Some(interval) = self.config.revalidate.interval(changefreq) else { return };
-        let Ok(permit) = Arc::clone(&self.questions).try_acquire_owned() else { return };
+        let Ok(permit) = Arc::clone(&self.revalidations).try_acquire_owned() else { return };
         let now = Instant::now();
         let mut failures = self.failures();
         if failures.revalidated.is_punished(&spec.ino, now) {

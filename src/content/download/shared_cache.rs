@@ -1,12 +1,12 @@
 //! The shared cache in a download: the first place that is asked. It is offered what the Source had.
 
 use super::completion::has_served;
-use super::incoming::Source;
+use super::incoming::IncomingBytes;
 use super::object::{CachedObject, Origin};
 use super::plan::{Failure, Place};
 use super::promise::Promise;
 use super::range_client::RangeBody;
-use super::task::{DownloadTask, Ended, Landed, Stop};
+use super::task::{Completed, DownloadTask, Ended, Stop};
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
 use crate::content::form::Form;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 impl DownloadTask {
     /// The version as the shared cache has it, verified as if the Source had sent it.
-    pub(super) async fn copied(&mut self) -> Result<Landed, Stop> {
+    pub(super) async fn copied(&mut self) -> Result<Completed, Stop> {
         let missing = Stop::Failure(Failure::Refused(self.stalled()));
         let Some(cache) = self.content.shared_cache.as_ref().map(|shared| Arc::clone(shared.remote())) else {
             return Err(missing);
@@ -33,14 +33,14 @@ impl DownloadTask {
             }
             _ => self.open_copy(&cache).await?.ok_or(missing)?,
         };
-        self.receive(Source::Shared(Box::new(body)), None, &promise).await?;
+        self.receive(IncomingBytes::Shared(Box::new(body)), None, &promise).await?;
         self.verdict_on_copy(promise, &cache).await
     }
 
-    async fn verdict_on_copy(&mut self, promise: Promise, cache: &Remote) -> Result<Landed, Stop> {
-        let landed = self.verdict(promise).await?;
+    async fn verdict_on_copy(&mut self, promise: Promise, cache: &Remote) -> Result<Completed, Stop> {
+        let completed = self.verdict(promise).await?;
         cache.health().hit();
-        Ok(Landed { is_shared: true, ..landed })
+        Ok(Completed { is_shared: true, ..completed })
     }
 
     /// The body of the copy, announced to the readers; `None`: there is none, or not of this version. [`Stop::Rest`]: readers are far
@@ -98,19 +98,19 @@ impl DownloadTask {
     }
 
     /// Offers a version that did not come from the shared cache to it, if these are the bytes that its name stands for there.
-    pub(super) fn offer_to_shared_cache(&self, landed: &Landed) {
-        let Some(cache) = self.content.shared_cache.as_ref().filter(|_| !landed.is_shared) else { return };
-        let CachedObject::Store(_) = landed.object else { return };
-        let Some(name) = Name::of(&self.spec, strong(landed.origin.etag.as_deref())) else { return };
+    pub(super) fn offer_to_shared_cache(&self, completed: &Completed) {
+        let Some(cache) = self.content.shared_cache.as_ref().filter(|_| !completed.is_shared) else { return };
+        let CachedObject::Store(_) = completed.object else { return };
+        let Some(name) = Name::of(&self.spec, strong(completed.origin.etag.as_deref())) else { return };
         // Without a digest other bytes may be served for this version, by another place or before they are announced.
         let is_own = matches!(self.plan.place(), Some(Place::Own(_))) && self.newer_than_list.is_none();
-        let is_right = match landed.verified {
+        let is_right = match completed.verified {
             Verified::Digest(_) => true,
-            Verified::Length | Verified::Transfer => landed.is_plain && is_own,
+            Verified::Length | Verified::Transfer => completed.is_plain && is_own,
             Verified::NotYet | Verified::Failed => false,
         };
         if is_right {
-            cache.offer(name, landed.key.clone(), false);
+            cache.offer(name, completed.key.clone(), false);
         }
     }
 }

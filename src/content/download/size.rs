@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The questions for sizes in flight. A reader that waits for an answer raises the priority of its requests, and sees their pauses. `None`: only the
 /// body answers.
-pub(in crate::content) type Questions =
+pub(in crate::content) type SizeQuestions =
     SingleFlight<Ino, Result<Option<u64>, ContentError>, (Arc<watch::Sender<Option<Requester>>>, KnownPause)>;
 
 /// A question ahead that waited for one part in so many of its time counts as one that a reader waited for. A HEAD alone has more.
@@ -95,7 +95,7 @@ impl Content {
         };
         let _waiting = download.await_size();
         if awaits_whole {
-            download.change(|state| state.extents.await_whole());
+            download.change(|state| state.demand.await_whole());
         }
         let mut changes = download.changes();
         loop {
@@ -179,7 +179,7 @@ impl Content {
         let requester = is_waiting.then_some(process);
         loop {
             let mut is_new = false;
-            let ((raise, its_pause), answer) = self.sizes.join(&self.runtime, spec.ino, || {
+            let ((raise, its_pause), answer) = self.size_questions.join(&self.runtime, spec.ino, || {
                 is_new = true;
                 let (raise, raised) = watch::channel(requester);
                 let (content, spec, pause) = (Arc::clone(self), spec.clone(), KnownPause::default());

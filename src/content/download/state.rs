@@ -1,6 +1,6 @@
 //! The state of one download, pure but for the clock and the block map: what is here, what readers want, how it ended.
 
-use super::demand::{Bounds, Extents, Stream, first_window};
+use super::demand::{Bounds, Demand, Stream, first_window};
 use super::object::Origin;
 use super::outcome::Outcome;
 use crate::content::Fixity;
@@ -22,7 +22,7 @@ const STEP: u64 = 64;
 /// Answer to a read that looks at the download.
 pub(super) enum Look {
     Ended(Outcome),
-    /// The blocks are here. [`DownloadState::hand_out`] decides whether they go out.
+    /// The blocks are here. [`DownloadState::record_hand_out`] decides whether they are handed out.
     Here(Here),
     /// The reader is far from the stream: this extent serves it better. The caller fetches it.
     Fetch(Extent),
@@ -86,7 +86,7 @@ pub(in crate::content) struct DownloadState {
     /// Bytes of the window, for a large object in memory.
     window: u64,
     attempt: Attempt,
-    pub(super) extents: Extents,
+    pub(super) demand: Demand,
     pub(super) trust: Trust,
     /// The most bytes that the stream of an attempt has brought; none before the first head.
     received: Option<u64>,
@@ -108,7 +108,7 @@ impl DownloadState {
             sink: Sink::Store,
             window: WINDOW,
             attempt: Attempt::new(),
-            extents: Extents::default(),
+            demand: Demand::default(),
             trust: Trust::new(fixity, Arc::clone(&folder)),
             received: None,
             moved: now,
@@ -147,7 +147,7 @@ impl DownloadState {
         self.window = window;
     }
 
-    /// From now on bytes are kept in memory alone. The attempt's blocks do not go out any more: what held them is returned, to be
+    /// From now on bytes are kept in memory alone. The attempt's blocks are not handed out any more: what held them is returned, to be
     /// dropped outside the lock.
     pub(super) fn use_memory(&mut self) -> Option<Arc<BlockMap>> {
         self.sink = Sink::Memory;
@@ -266,7 +266,7 @@ impl DownloadState {
         let before = std::mem::replace(&mut self.attempt, Attempt::new());
         self.attempt.counted = before.counted;
         self.trust.restart(is_doubted);
-        self.extents.restart();
+        self.demand.restart();
         before.map
     }
 
@@ -331,12 +331,12 @@ impl DownloadState {
 
     /// A reader waits for a range no longer.
     pub(super) fn leave_range(&mut self, range: (u64, u64)) {
-        self.extents.leave_range(range, self.attempt.frontier);
+        self.demand.leave_range(range, self.attempt.frontier);
     }
 
     /// A reader waits for the size no longer.
     pub(super) fn leave_size(&mut self) {
-        self.extents.leave_size(self.attempt.frontier);
+        self.demand.leave_size(self.attempt.frontier);
     }
 
     /// The first byte that can be read again in order.
@@ -353,7 +353,7 @@ impl DownloadState {
     pub(super) fn limit(&self) -> u64 {
         let does_pass = self.trust.does_pass();
         let can_hand_out = self.length().is_some() && self.trust.withheld().is_none();
-        self.extents.limit(&Stream {
+        self.demand.limit(&Stream {
             length: self.length(),
             is_followed: can_hand_out || (does_pass && self.trust.was_served(self.attempt.frontier / BLOCK)),
             is_whole: self.trust.is_contradicted() || self.attempt.is_damaged,
@@ -373,15 +373,15 @@ impl DownloadState {
     /// The first read that waits, of an object of `length` bytes of which nothing is announced yet, where it is far from what is here:
     /// what follows that is not needed, and what is read may be handed out as soon as its version is known.
     pub(super) fn far_read(&self, length: u64) -> Option<Range<u64>> {
-        let range = self.extents.first()?;
-        let may_go_out = match self.trust.withheld() {
+        let range = self.demand.first()?;
+        let may_hand_out = match self.trust.withheld() {
             None => true,
             Some(reason) => reason == Withheld::OtherVersion && self.trust.is_bound_to_version(),
         };
-        let is_first = self.attempt.origin.is_none() && self.sink == Sink::Store && !self.extents.is_wanted_whole();
+        let is_first = self.attempt.origin.is_none() && self.sink == Sink::Store && !self.demand.is_wanted_whole();
         let is_streamed = length > WHOLE_LIMIT && self.trust.fixity() != Fixity::Strict;
-        let is_far = range.start < length && self.extents.is_far(range.start, self.attempt.frontier);
-        (may_go_out && is_first && is_streamed && is_far).then(|| range.start..range.end.min(length))
+        let is_far = range.start < length && self.demand.is_far(range.start, self.attempt.frontier);
+        (may_hand_out && is_first && is_streamed && is_far).then(|| range.start..range.end.min(length))
     }
 
     /// Looks for a read of `length` bytes at `offset`; `may_jump` unless extents have failed. `refused`: an attempt whose bytes must not be
@@ -401,13 +401,13 @@ impl DownloadState {
         let range = offset.min(whole)..asked.1.min(whole);
         if range.is_empty() {
             // Beyond the announced end: whether it is the end, the verdict says.
-            self.extents.follow(asked, self.followed_to(whole));
+            self.demand.follow(asked, self.followed_to(whole));
             return wait;
         }
         if refused != Some(self.attempt.number) {
             if let Some(here) = self.here(&range, whole) {
                 if here.blocks.end <= self.attempt.frontier {
-                    self.extents.note_read(self.followed_to(range.end));
+                    self.demand.note_read(self.followed_to(range.end));
                 }
                 return Look::Here(here);
             }
@@ -416,7 +416,7 @@ impl DownloadState {
         if may_jump && self.may_jump(&range, is_behind) {
             if !is_behind {
                 // A reader behind the window says nothing of those that go on.
-                self.extents.note_jump();
+                self.demand.note_jump();
             }
             if let Some(extent) = self.extent(&range) {
                 return Look::Fetch(extent);
@@ -426,10 +426,10 @@ impl DownloadState {
             }
         }
         if is_behind {
-            self.extents.note_behind();
+            self.demand.note_behind();
         } else if self.attempt.is_announced {
             // Before the head of a resumed download an extent may serve it better.
-            self.extents.follow(asked, self.followed_to(range.end));
+            self.demand.follow(asked, self.followed_to(range.end));
         }
         wait
     }
@@ -438,7 +438,7 @@ impl DownloadState {
     fn here(&self, range: &Range<u64>, length: u64) -> Option<Here> {
         let blocks = whole_blocks(range, length);
         let map = self.attempt.map.clone()?;
-        if !map.has(&blocks) || !self.trust.may_go_out(&blocks, self.progress()) {
+        if !map.has(&blocks) || !self.trust.may_hand_out(&blocks, self.progress()) {
             return None;
         }
         let in_memory = if map.sink() == Sink::Memory { map.in_memory_now(&blocks) } else { None };
@@ -451,7 +451,7 @@ impl DownloadState {
             self.attempt.origin.is_some() && matches!(self.trust.withheld(), None | Some(Withheld::Contradicted));
         let is_streamed = self.trust.is_streamed() && !self.trust.is_contradicted();
         let is_closed = self.trust.is_end_closed(self.received.unwrap_or(0)) && range.end > self.trust.withheld_from();
-        let is_far = self.extents.is_far(range.start, self.attempt.frontier);
+        let is_far = self.demand.is_far(range.start, self.attempt.frontier);
         can_ask && (is_behind || (is_streamed && !is_closed && is_far))
     }
 
@@ -509,18 +509,18 @@ impl DownloadState {
         Some(missing)
     }
 
-    /// Records that blocks go out. False: they must not.
+    /// Records that blocks are handed out. False: they must not be, and nothing is recorded.
     #[must_use]
-    pub(super) fn hand_out(&mut self, attempt: u64, blocks: &Range<u64>, digests: &[u128]) -> bool {
+    pub(super) fn record_hand_out(&mut self, attempt: u64, blocks: &Range<u64>, digests: &[u128]) -> bool {
         let first = blocks.start / BLOCK;
         let is_same = |(block, digest)| self.attempt.digests.get(block).is_none_or(|known| known == digest);
         if self.is_over(attempt) || !(first..).zip(digests.iter().copied()).all(is_same) {
             return false;
         }
         let progress = self.progress();
-        let handed_out = self.trust.hand_out(blocks, digests, progress);
+        let handed_out = self.trust.record_hand_out(blocks, digests, progress);
         if handed_out == Err(Refusal::NeedsWhole) {
-            self.extents.await_whole();
+            self.demand.await_whole();
         }
         handed_out.is_ok()
     }

@@ -1,11 +1,11 @@
 //! One body in order, from its source to the writer: to the byte that readers want.
 
 use super::extent::ExtentError;
-use super::incoming::Source;
+use super::incoming::IncomingBytes;
 use super::plan::Failure;
 use super::promise::Promise;
 use super::ranges::Ranges;
-use super::task::{DownloadTask, Ended, Landed, Stop};
+use super::task::{Completed, DownloadTask, Ended, Stop};
 use super::verify::{Judged, Judging};
 use super::writer::{Stage, WriteError, Writer};
 use crate::content::ContentError;
@@ -39,7 +39,7 @@ impl DownloadTask {
     /// Receives a body to its end and hands it to the writer, whole blocks at a time; `ranges` continue it where they are faster.
     pub(super) async fn receive(
         &mut self,
-        mut source: Source,
+        mut source: IncomingBytes,
         mut ranges: Option<Ranges>,
         promise: &Promise,
     ) -> Result<(), Stop> {
@@ -86,7 +86,7 @@ impl DownloadTask {
                     return Err(Stop::Failure(Failure::Cut { received: self.received, error }));
                 }
             };
-            self.content.freed.working(&self.content.runtime);
+            self.content.allocator_watch.working(&self.content.runtime);
             let left = promise.length.map(|length| length.saturating_sub(self.received));
             self.received += chunk.len() as u64;
             if let Some(ranges) = &mut ranges {
@@ -204,7 +204,7 @@ impl DownloadTask {
     /// A body whose length is unknown may have no end: it is bounded, and more so where nothing waits for it.
     fn bound_unsized(&self) -> Result<(), Stop> {
         let state = self.download.state();
-        let (most, is_left) = (state.bounds().unsized_body, state.extents.is_left(self.content.config.stall * REST));
+        let (most, is_left) = (state.bounds().unsized_body, state.demand.is_left(self.content.config.stall * REST));
         drop(state);
         let error = match self.received {
             received if received > most => ContentError::Endless { uri: self.spec.uri.clone(), bytes: most },
@@ -240,7 +240,7 @@ impl DownloadTask {
                 self.download.state().touch();
                 return Ok(());
             }
-            if self.download.state().extents.take_behind() {
+            if self.download.state().demand.take_behind() {
                 return Err(Stop::Again);
             }
             match tokio::time::timeout(patience, limit.changed()).await {
@@ -366,7 +366,7 @@ impl DownloadTask {
     }
 
     /// The body is here: are these the bytes? Everything is done on one blocking thread, for a small object all of it.
-    pub(super) async fn verdict(&mut self, promise: Promise) -> Result<Landed, Stop> {
+    pub(super) async fn verdict(&mut self, promise: Promise) -> Result<Completed, Stop> {
         let writer = self.writer().await?;
         let start = self.received - self.batch.len();
         let (last, reservation) = self.batch.take();
@@ -392,7 +392,7 @@ impl DownloadTask {
         });
         let judged = task.await.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;
         match judged {
-            Judged::Right { object, key, verified, digest } => Ok(Landed {
+            Judged::Right { object, key, verified, digest } => Ok(Completed {
                 object,
                 verified,
                 digest,

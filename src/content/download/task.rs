@@ -16,7 +16,7 @@ use crate::platform::memory_budget::Reservation;
 use std::sync::Arc;
 
 /// A whole object, and what is known of it.
-pub(super) struct Landed {
+pub(super) struct Completed {
     pub(super) object: CachedObject,
     pub(super) verified: Verified,
     /// Digest of what a read returns.

@@ -321,7 +321,7 @@ impl Prefetch {
             state.tasks.ended(ino, tokio::task::try_id());
         }
         match fetched {
-            Ok(Some(bytes)) => state.tracker.landed(key, bytes),
+            Ok(Some(bytes)) => state.tracker.completed(key, bytes),
             Ok(None) => state.tracker.dropped(key, false),
             Err(FsError::Content(error)) if error.is_of_cache() => state.tracker.no_room(key, Instant::now()),
             Err(error) => {

@@ -97,7 +97,7 @@ impl Row {
         let fetched = self.orders(n);
         for n in &fetched {
             self.unread.insert(*n, self.size(*n));
-            self.tracker.landed(self.key(*n), self.size(*n));
+            self.tracker.completed(self.key(*n), self.size(*n));
         }
         fetched
     }

@@ -168,7 +168,7 @@ impl<C: Copy> Tracker<C> {
     }
 
     /// An ordered file has arrived, with so many bytes.
-    pub(super) fn landed(&mut self, key: PrefetchKey, bytes: u64) {
+    pub(super) fn completed(&mut self, key: PrefetchKey, bytes: u64) {
         if let Some(place) = self.ordering(key) {
             self.walks[place].resize(key.1, bytes);
         }

@@ -49,7 +49,7 @@ impl Stage {
         let server = Loopback::with(&[(DUMP, answer)]);
         let folder = TempDir::new().unwrap();
         let config = ContentConfig { stall, ..config(&folder, &server.uri("/")) };
-        std::fs::create_dir_all(&config.observed_folder).unwrap();
+        std::fs::create_dir_all(&config.metadata_folder).unwrap();
         let (sender, _) = unbounded_channel();
         let content = Content::open(config, server.client(), Handle::current(), sender).unwrap();
         let packages = Packages::open(server.client(), PackageConfig::new(folder.path().join("packages"))).unwrap();

@@ -190,7 +190,7 @@ async fn mirrors_that_failed_or_sent_wrong_bytes_are_asked_last() {
     let (sender, _events) = unbounded_channel();
     let folder = mounted.folder.path().join("second");
     std::fs::create_dir_all(&folder).unwrap();
-    let config = ContentConfig { observed_folder: folder, ..mounted.config.clone() };
+    let config = ContentConfig { metadata_folder: folder, ..mounted.config.clone() };
     let content = Content::open(config, client.unwrap(), Handle::current(), sender).unwrap();
     let resource = |ino: u64, path: &str| FetchSpec {
         ino: Ino(ino),

@@ -68,7 +68,7 @@ impl Mounted {
     }
 
     fn over(http: HttpConfig, config: ContentConfig, folder: TempDir) -> Mounted {
-        std::fs::create_dir_all(&config.observed_folder).unwrap();
+        std::fs::create_dir_all(&config.metadata_folder).unwrap();
         let (sender, events) = unbounded_channel();
         let client = Client::new(http).unwrap();
         let content = Content::open(config.clone(), client, Handle::current(), sender).unwrap();
@@ -120,7 +120,7 @@ impl Mounted {
 fn config(folder: &TempDir, source: &Uri) -> ContentConfig {
     ContentConfig {
         folder: folder.path().join("cache"),
-        observed_folder: folder.path().join("metadata"),
+        metadata_folder: folder.path().join("metadata"),
         source: source.to_string(),
         stall: PLENTY,
         size_deadline: PLENTY,

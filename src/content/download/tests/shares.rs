@@ -74,7 +74,7 @@ async fn streams_that_exceed_memory_take_turns() {
     let all = join_all(all).await;
 
     assert!(all.into_iter().zip(&bodies).all(|(read, body)| read.is_ok_and(|read| read == *body)));
-    // The block cache keeps the ends of some objects that have landed. A reader that is too late for them, as on a busy machine, asks again.
+    // The block cache keeps the ends of some complete objects. A reader that is too late for them, as on a busy machine, asks again.
     let requests = server.received().len();
     assert!((bodies.len()..2 * bodies.len()).contains(&requests), "{requests}");
 }

@@ -331,7 +331,7 @@ async fn a_reader_raises_the_question_that_was_asked_ahead() {
     assert!((&mut asking_ahead).now_or_never().is_none());
     let joined = mounted
         .content
-        .sizes
+        .size_questions
         .join(&mounted.content.runtime, spec.ino, || -> (_, Ready<_>) { unreachable!("one is in flight") });
     let raised = joined.0.0.subscribe();
     assert_eq!(*raised.borrow(), None);

@@ -189,7 +189,7 @@ impl World {
             // A read may fail, and no world is to wait for long.
             (config.stall, config.size_deadline) = (SOON, SOON);
         }
-        std::fs::create_dir_all(&config.observed_folder).unwrap();
+        std::fs::create_dir_all(&config.metadata_folder).unwrap();
         let (mount, events) = Mount::new(&config, &server);
         let model = Model { files: Vec::new(), events, changed: Vec::new(), poisoned: Vec::new() };
         let mut world = World {
