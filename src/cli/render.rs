@@ -1,6 +1,6 @@
 //! How numbers, sizes, times and text of a Source are shown to a person. JSON keeps bytes and RFC 3339.
 
-pub use crate::platform::units::size;
+pub use crate::mount::units::size;
 
 use crate::platform::text::is_hidden;
 use jiff::Timestamp;

@@ -22,6 +22,7 @@ mod serving;
 pub mod status;
 pub mod systemd;
 mod tasks;
+pub mod units;
 
 pub use attach::apparmor_profile;
 pub use lifecycle::run;

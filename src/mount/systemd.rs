@@ -7,7 +7,7 @@
 use crate::catalog::Catalog;
 use crate::fs::heartbeat::Heartbeat;
 use crate::fs::invalidator::Notices;
-use crate::platform::units::size;
+use crate::mount::units::size;
 use crate::sync::Stage;
 use crate::sync::command::Command;
 use crate::sync::status::{RefreshOutcome, SyncStatus};

@@ -15,5 +15,4 @@ pub mod penalty_box;
 pub(crate) mod scheduling;
 pub mod single_flight;
 pub mod text;
-pub mod units;
 pub mod userinfo;
