@@ -49,6 +49,23 @@ pub(crate) fn in_short_slices<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
+/// Runs long work, and leaves the worker thread it runs on to other tasks.
+pub(crate) fn off_the_workers<T>(compute: impl FnOnce() -> T) -> T {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(compute),
+        _ => compute(),
+    }
+}
+
+/// Bytes that are hashed, inflated or summed up within some tenths of a millisecond.
+const FEW: u64 = 32 << 10;
+
+/// Runs work over so many bytes, [`off_the_workers`] where they are many.
+pub(crate) fn over_bytes<T>(bytes: u64, compute: impl FnOnce() -> T) -> T {
+    if bytes > FEW { off_the_workers(compute) } else { compute() }
+}
+
 /// A process of still lower priority keeps its own.
 fn lower_priority() {
     // Not `libc::sched_getscheduler`: musl's always fails, as POSIX means a process by it and Linux a thread.
@@ -163,5 +180,32 @@ mod tests {
     fn a_panic_at_low_priority_reaches_the_caller() {
         let panicking = || low_priority(|| panic!("as a test wants it"));
         assert!(std::panic::catch_unwind(panicking).is_err());
+    }
+
+    #[test]
+    fn long_work_leaves_the_only_worker_free() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let computing = runtime.spawn(async move {
+            tokio::spawn(async move { sender.send(5) });
+            off_the_workers(|| receiver.recv_timeout(Duration::from_secs(60)))
+        });
+
+        assert_eq!(runtime.block_on(computing).unwrap(), Ok(5));
+    }
+
+    #[test]
+    fn work_over_many_bytes_leaves_the_only_worker_free() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let others_go_on = |bytes| {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let computing = runtime.spawn(async move {
+                tokio::spawn(async move { sender.send(5) });
+                over_bytes(bytes, || receiver.recv_timeout(Duration::from_secs(1)))
+            });
+            runtime.block_on(computing).unwrap().is_ok()
+        };
+
+        assert_eq!((others_go_on(FEW), others_go_on(FEW + 1)), (false, true));
     }
 }

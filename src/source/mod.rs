@@ -301,23 +301,6 @@ pub(crate) fn another_set(others: &[&str]) -> String {
     format!(", or mount only another set: {named}")
 }
 
-/// Runs long work, and leaves the worker thread it runs on to other tasks.
-pub(crate) fn off_the_workers<T>(compute: impl FnOnce() -> T) -> T {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(compute),
-        _ => compute(),
-    }
-}
-
-/// Bytes that are hashed, inflated or summed up within some tenths of a millisecond.
-const FEW: u64 = 32 << 10;
-
-/// Runs work over so many bytes, [`off_the_workers`] where they are many.
-pub(crate) fn over_bytes<T>(bytes: u64, compute: impl FnOnce() -> T) -> T {
-    if bytes > FEW { off_the_workers(compute) } else { compute() }
-}
-
 /// A deviation together with its document.
 #[derive(Clone, Debug)]
 pub struct DocumentDeviations {

@@ -11,8 +11,8 @@ use crate::content::fixity::Verifier;
 use crate::content::form::{Form, essence};
 use crate::content::patch::{Document, LIMIT};
 use crate::document::Digest;
+use crate::platform::scheduling::over_bytes;
 use crate::source::http::Request;
-use crate::source::over_bytes;
 use bytes::{Bytes, BytesMut};
 
 /// The media types of JSON Patch: the registered one, and the standard's own.

@@ -8,8 +8,8 @@ use crate::content::metadata::Observation;
 use crate::content::{Content, Event, FetchSpec, Verified};
 use crate::document::{ChangeFrequency, Digest, Timestamp};
 use crate::platform::ino::Ino;
+use crate::platform::scheduling::over_bytes;
 use crate::source::http::{Body, HttpError, Priority, Response, Status};
-use crate::source::over_bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

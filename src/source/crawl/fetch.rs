@@ -2,11 +2,11 @@
 
 use super::{Asking, structure};
 use crate::document::{DocumentError, Limits, Timestamp, Uri};
+use crate::platform::scheduling::off_the_workers;
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError, body_retries,
     documents::{CachedDocument, DocumentCache, Validators},
     http::{Client, HttpError, Request, Response, Status},
-    off_the_workers,
 };
 use std::{
     fs::File,

@@ -14,9 +14,9 @@ use super::{
     document_kind::{DocumentStart, archived, is_document, is_package, known, leading_on},
     documents::{CachedDocument, DocumentCache},
     http::Client,
-    off_the_workers,
 };
 use crate::document::{Capability, Deviations, DocumentError, Entry, Header, Limits, Uri};
+use crate::platform::scheduling::off_the_workers;
 pub use crawled::{Crawled, Leaf};
 use fetch::{Fetched, Progressed, fetch};
 use futures_util::{StreamExt, stream::FuturesUnordered};

@@ -6,12 +6,12 @@ use crate::document::{
     web_link::{links_of_html, links_of_link_set},
 };
 use crate::platform::error_chain::chain;
+use crate::platform::scheduling::off_the_workers;
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError, body_retries,
     document_kind::{DocumentKind, DocumentStart},
     documents::{DocumentCache, unpacked},
     http::{Client, HttpError, Request, Status},
-    off_the_workers,
 };
 use std::{
     fs::File,

@@ -1,8 +1,8 @@
 //! A server for tests: a table of answers on loopback, with the faults that real servers have.
 
-use super::http::{Client, Credentials, HttpConfig};
 use super::server::{Act, Received, Reply, Server};
 use crate::document::{Limits, Uri};
+use crate::source::http::{Client, Credentials, HttpConfig};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -15,7 +15,7 @@
 use super::PackageError;
 use super::remote::PackageVersion;
 use crate::document::Uri;
-use crate::source::off_the_workers;
+use crate::platform::scheduling::off_the_workers;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -9,6 +9,7 @@ use super::preview::{Listed, today};
 use super::{Manifest, PackageError, Packages};
 use crate::document::Uri;
 use crate::platform::error_chain::chain;
+use crate::platform::scheduling::off_the_workers;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
@@ -108,5 +109,5 @@ impl Packages {
 
 /// A manifest that can be read to its end.
 fn sound(manifest: Manifest) -> Result<Manifest, PackageError> {
-    crate::source::off_the_workers(|| manifest.is_sound()).map(|_| manifest)
+    off_the_workers(|| manifest.is_sound()).map(|_| manifest)
 }
