@@ -68,11 +68,13 @@ impl LocalContent {
 
     /// Reads as [`LocalContent::read`] does, without waiting for a disk.
     pub(super) fn read_in_memory(&self, ino: Ino, offset: u64, length: u32) -> LocalRead {
-        match (self.verified_blocks(ino, offset, length), self.find_in_memory(ino)) {
-            (Some(bytes), _) => LocalRead::Bytes(bytes),
-            (None, Err(_)) => LocalRead::OnDisk,
-            (None, Ok(None)) => LocalRead::Absent,
-            (None, Ok(Some(object))) => match object.read_in_memory(offset, length as usize) {
+        if let Some(bytes) = self.verified_blocks(ino, offset, length) {
+            return LocalRead::Bytes(bytes);
+        }
+        match self.find_in_memory(ino) {
+            Err(_) => LocalRead::OnDisk,
+            Ok(None) => LocalRead::Absent,
+            Ok(Some(object)) => match object.read_in_memory(offset, length as usize) {
                 None => LocalRead::OnDisk,
                 Some(Err(_)) => LocalRead::Absent,
                 Some(Ok(bytes)) => {

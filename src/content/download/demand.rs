@@ -1,4 +1,4 @@
-//! Demand: what readers want of an object, and from that what is fetched next. Pure but for the clock.
+//! Demand: what readers want of an object, and from that what is fetched next. Pure.
 //!
 //! A stream brings the object in order, as far ahead of its readers as [`Demand::limit`] says. A reader far from it is served by an extent:
 //! some blocks around what it reads ([`window`]), requested by a range.
@@ -84,8 +84,8 @@ impl Demand {
         *self.waiting.entry(range).or_default() += 1;
     }
 
-    /// The reader waits no longer; `here`: bytes that are here then.
-    pub(super) fn leave_range(&mut self, range: (u64, u64), here: u64) {
+    /// The reader waits no longer; `here`: bytes that are here `now`.
+    pub(super) fn leave_range(&mut self, range: (u64, u64), here: u64, now: Instant) {
         if let Some(readers) = self.waiting.get_mut(&range) {
             *readers -= 1;
             if *readers == 0 {
@@ -93,7 +93,7 @@ impl Demand {
                 self.followed.remove(&range);
             }
         }
-        self.note_left(here);
+        self.note_left(here, now);
     }
 
     /// A reader begins to wait for the size.
@@ -102,22 +102,22 @@ impl Demand {
     }
 
     /// The reader waits no longer.
-    pub(super) fn leave_size(&mut self, here: u64) {
+    pub(super) fn leave_size(&mut self, here: u64, now: Instant) {
         self.sizes = self.sizes.saturating_sub(1);
-        self.note_left(here);
+        self.note_left(here, now);
     }
 
-    fn note_left(&mut self, here: u64) {
-        self.left = (!self.is_waited_for()).then(|| (Instant::now(), here));
+    fn note_left(&mut self, here: u64, now: Instant) {
+        self.left = (!self.is_waited_for()).then_some((now, here));
     }
 
     fn is_waited_for(&self) -> bool {
         self.sizes > 0 || !self.waiting.is_empty()
     }
 
-    /// Returns whether nothing has waited for it for so long.
-    pub(super) fn is_left(&self, patience: Duration) -> bool {
-        self.prefetches == 0 && self.left.is_some_and(|(since, _)| since.elapsed() > patience)
+    /// Returns whether nothing has waited for it for so long `now`.
+    pub(super) fn is_left(&self, patience: Duration, now: Instant) -> bool {
+        self.prefetches == 0 && self.left.is_some_and(|(since, _)| now.saturating_duration_since(since) > patience)
     }
 
     /// A prefetch begins to wait for the whole.
@@ -302,15 +302,17 @@ mod tests {
         assert_eq!(demand.limit(&stream(None)), bounds.unsized_body);
         demand.await_size();
         assert_eq!(demand.limit(&stream(None)), u64::MAX);
-        demand.leave_size(0);
-        assert!(demand.is_left(Duration::ZERO) && !demand.is_left(Duration::from_secs(9)));
+        let (left, patience) = (Instant::now(), Duration::from_secs(9));
+        demand.leave_size(0, left);
+        assert!(!demand.is_left(patience, left + patience));
+        assert!(demand.is_left(patience, left + 2 * patience));
         assert_eq!(demand.limit(&stream(Some(LARGE))), bounds.unread, "withheld");
         demand.await_range((5, 6));
         assert_eq!(demand.limit(&stream(Some(LARGE))), u64::MAX);
-        demand.leave_range((5, 6), 0);
+        demand.leave_range((5, 6), 0, left);
         demand.add_prefetch();
         assert_eq!(demand.limit(&stream(Some(LARGE))), u64::MAX);
-        assert!(!demand.is_left(Duration::ZERO));
+        assert!(!demand.is_left(patience, left + 2 * patience));
     }
 
     #[test]
@@ -335,7 +337,7 @@ mod tests {
         demand.note_jump();
         assert_eq!(demand.limit(&stream), (1 << 20) + 4 * (1 << 20), "one that follows keeps it");
         demand.note_read(range.1);
-        demand.leave_range(range, 0);
+        demand.leave_range(range, 0, Instant::now());
         assert_eq!(demand.limit(&stream), (1 << 20) + 4 * (1 << 20));
         demand.note_jump();
         assert_eq!(demand.limit(&stream), (1 << 20) + AHEAD.start, "a jump lowers it");
@@ -373,7 +375,7 @@ mod tests {
                 bounds,
             };
             assert_eq!(demand.limit(&stream), window);
-            demand.leave_range(first, 0);
+            demand.leave_range(first, 0, Instant::now());
             assert_eq!(demand.limit(&stream), (21 << 20) + window / 2 - (1 << 20) + (1 << 20));
         }
     }

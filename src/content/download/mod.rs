@@ -80,11 +80,11 @@ const UNREAD: RangeInclusive<u64> = 16 << 20..=256 << 20;
 const LEAST_UNSIZED: u64 = 64 << 20;
 
 /// Place of an object that a read joins.
-enum Joined {
+enum Joined<W> {
     /// In the cache folder.
     Here(Arc<Object>),
-    /// On its way. A reader waits for its bytes as long as the second is kept.
-    UnderWay(Arc<Download>, Option<Waiting>),
+    /// On its way. Its bytes or its size are waited for as long as the second is kept.
+    UnderWay(Arc<Download>, W),
 }
 
 /// Result of a wait for a read's bytes.
@@ -121,7 +121,8 @@ impl Content {
                 self.counters.waited(bytes.len(), is_shared);
                 return Ok(bytes);
             }
-            let joined = self.join(spec, Joining::Read(requester, offset, length))?;
+            let waiting = |download: &Arc<Download>| download.await_range(offset, length);
+            let joined = self.join(spec, Joining::Read(requester, offset, length), waiting)?;
             let is_fresh = matches!(joined, Joined::UnderWay(..));
             let found = match joined {
                 Joined::Here(object) => Ok(Found::Object(CachedObject::Store(object))),
@@ -202,7 +203,12 @@ impl Content {
     ///
     /// No file and no database is read under the lock of the table. A new download is put into the table first, and then the object is
     /// looked for again: a download leaves the table only after its object can be found.
-    fn join(self: &Arc<Self>, spec: &FetchSpec, joining: Joining) -> Result<Joined, ContentError> {
+    fn join<W>(
+        self: &Arc<Self>,
+        spec: &FetchSpec,
+        joining: Joining,
+        wait: impl FnOnce(&Arc<Download>) -> W,
+    ) -> Result<Joined<W>, ContentError> {
         let under_way = self.table.get(spec.ino);
         if under_way.is_none() {
             if let Some(object) = self.local.find(spec) {
@@ -223,10 +229,8 @@ impl Content {
             }
         }
         let (download, is_new) = self.table.join(spec.ino, joining, || self.new_download());
-        let waiting = match joining {
-            Joining::Read(_, offset, length) => Some(download.await_range(offset, length)),
-            Joining::Size(_) | Joining::Ahead(..) => None,
-        };
+        // Before the start, which looks for what is waited for.
+        let waiting = wait(&download);
         if is_new {
             if let Some(outcome) = self.start(spec, &download) {
                 self.end(spec.ino, &download, outcome);
@@ -274,7 +278,7 @@ impl Content {
     async fn wait(
         self: &Arc<Self>,
         (spec, requester): (&FetchSpec, Requester),
-        (download, mut waiting): (&Arc<Download>, Option<Waiting>),
+        (download, _waiting): (&Arc<Download>, Waiting),
         (offset, length): (u64, u32),
         mut begun: Instant,
     ) -> Result<Found, ContentError> {
@@ -307,7 +311,6 @@ impl Content {
                     self.fetch_extent(spec, download, extent, requester);
                 }
                 Look::Wait(moved) => {
-                    waiting.get_or_insert_with(|| download.await_range(offset, length));
                     if download.pause().rises_above(&mut paused) {
                         begun = Instant::now();
                     }

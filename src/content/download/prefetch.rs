@@ -79,7 +79,7 @@ impl Content {
         if self.local.is_in_memory(spec.ino) {
             return Err(self.no_room());
         }
-        let download = match self.join(spec, joining)? {
+        let download = match self.join(spec, joining, |_| ())? {
             Joined::Here(_) => return Ok(None),
             Joined::UnderWay(download, _) => download,
         };

@@ -5,7 +5,7 @@
 
 use super::Joined;
 use super::failures::Failures;
-use super::in_flight::Joining;
+use super::in_flight::{Download, Joining};
 use super::outcome::Outcome;
 use super::plan::{Place, Proof, Turn, is_absent};
 use super::promise::{Disagreement, Head, request};
@@ -89,11 +89,10 @@ impl Content {
         awaits_whole: bool,
         pause: &KnownPause,
     ) -> Result<Option<u64>, ContentError> {
-        let download = match self.join(spec, Joining::Size(requester))? {
+        let (download, _waiting) = match self.join(spec, Joining::Size(requester), Download::await_size)? {
             Joined::Here(object) => return Ok(Some(object.length())),
-            Joined::UnderWay(download, _) => download,
+            Joined::UnderWay(download, waiting) => (download, waiting),
         };
-        let _waiting = download.await_size();
         if awaits_whole {
             download.change(|state| state.demand.await_whole());
         }

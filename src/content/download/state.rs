@@ -331,12 +331,12 @@ impl DownloadState {
 
     /// A reader waits for a range no longer.
     pub(super) fn leave_range(&mut self, range: (u64, u64)) {
-        self.demand.leave_range(range, self.attempt.frontier);
+        self.demand.leave_range(range, self.attempt.frontier, Instant::now());
     }
 
     /// A reader waits for the size no longer.
     pub(super) fn leave_size(&mut self) {
-        self.demand.leave_size(self.attempt.frontier);
+        self.demand.leave_size(self.attempt.frontier, Instant::now());
     }
 
     /// The first byte that can be read again in order.

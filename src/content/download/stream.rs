@@ -204,7 +204,8 @@ impl DownloadTask {
     /// A body whose length is unknown may have no end: it is bounded, and more so where nothing waits for it.
     fn bound_unsized(&self) -> Result<(), Stop> {
         let state = self.download.state();
-        let (most, is_left) = (state.bounds().unsized_body, state.demand.is_left(self.content.config.stall * REST));
+        let most = state.bounds().unsized_body;
+        let is_left = state.demand.is_left(self.content.config.stall * REST, Instant::now());
         drop(state);
         let error = match self.received {
             received if received > most => ContentError::Endless { uri: self.spec.uri.clone(), bytes: most },
