@@ -4,11 +4,11 @@
 use super::demand::LARGE;
 use super::in_flight::Download;
 use super::incoming::{Batch, IncomingBytes};
-use super::outcome::Outcome;
+use super::outcome::Ended;
 use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
 use super::promise::Promise;
 use super::ranges::Ranges;
-use super::task::{Completed, DownloadTask, Ended, Provenance, Stop};
+use super::task::{Completed, DownloadTask, Provenance, Stop};
 use super::writer::{Stage, Writer};
 use crate::content::blocks::{BlockMap, Sink};
 use crate::content::fixity::Expected;
@@ -49,7 +49,7 @@ impl Drop for Crash<'_> {
     fn drop(&mut self) {
         if self.download.outcome().is_none() {
             let error = ContentError::Stalled { uri: self.spec.uri.clone() };
-            self.content.end_without_verdict(self.spec, self.download, Outcome::Failed(error));
+            self.content.end_without_verdict(self.spec, self.download, Ended::Failed(error));
         }
     }
 }
@@ -94,7 +94,6 @@ impl DownloadTask {
             places.insert(0, Place::Shared(spec.uri.clone()));
         }
         let plan = Plan::new(places);
-        let sink = download.state().sink();
         DownloadTask {
             content,
             spec,
@@ -114,13 +113,17 @@ impl DownloadTask {
             stage: Stage::Empty,
             received: 0,
             batch: Batch::default(),
-            sink,
             shared_copy: None,
             wrong_copy: None,
             was_damaged: false,
             has_adopted: false,
             memory: None,
         }
+    }
+
+    /// The destination of the bytes.
+    pub(super) fn sink(&self) -> Sink {
+        self.download.state().sink()
     }
 
     /// The first reader that asked, or none (0).
@@ -130,7 +133,7 @@ impl DownloadTask {
 
     /// Runs the download to its end.
     pub(super) async fn run(mut self) -> Result<Completed, Ended> {
-        if self.sink == Sink::Memory {
+        if self.sink() == Sink::Memory {
             self.use_memory().await?;
         }
         let asked = self.ask_places().await;
@@ -221,7 +224,7 @@ impl DownloadTask {
     /// once; the writer hashes them while the rest comes. Others wait for the verdict, and are of use where a digest is published.
     async fn adopt_partial(&mut self) {
         let length = self.spec.length.or(self.shown);
-        if self.sink != Sink::Store || length.is_some_and(|length| length < WORTH_RESUMING) {
+        if self.sink() != Sink::Store || length.is_some_and(|length| length < WORTH_RESUMING) {
             return;
         }
         let Some(first) = self.plan.place().filter(|place| !matches!(place, Place::Member(_))) else { return };

@@ -3,7 +3,7 @@
 use super::failures::HostFault;
 use super::in_flight::Download;
 use super::object::CachedObject;
-use super::outcome::Outcome;
+use super::outcome::{Ended, Outcome};
 use super::plan::{Place, tells_of_bytes};
 use super::task::Completed;
 use crate::content::blocks::cache::{CachedBlock, Holder};
@@ -65,7 +65,7 @@ impl Content {
         if known != Some(size) {
             self.local.send_event(Event::Sized(ino, size));
         }
-        self.end(ino, download, Outcome::Done(completed.object));
+        self.end(ino, download, Ok(completed.object));
     }
 
     /// No source had right bytes.
@@ -99,19 +99,19 @@ impl Content {
         } else if self.count_unannounced(&error) {
             self.local.send_event(Event::Unannounced(ino));
         }
-        self.end(ino, download, Outcome::Failed(error));
+        self.end(ino, download, Err(Ended::Failed(error)));
     }
 
     /// Ends a download that gave way: what is here stays for a later download.
     pub(super) fn yielded(&self, spec: &FetchSpec, download: &Download, error: ContentError) {
         tracing::debug!(ino = spec.ino.0, error = %chain(&error), "a download gives way");
-        self.end_without_verdict(spec, download, Outcome::Yielded(error));
+        self.end_without_verdict(spec, download, Ended::Yielded(error));
     }
 
-    pub(super) fn end_without_verdict(&self, spec: &FetchSpec, download: &Download, outcome: Outcome) {
+    pub(super) fn end_without_verdict(&self, spec: &FetchSpec, download: &Download, ended: Ended) {
         download.close();
         self.remember_unjudged(spec.ino, download, true);
-        self.end(spec.ino, download, outcome);
+        self.end(spec.ino, download, Err(ended));
     }
 
     /// Remembers what was handed out of a download that ends without verdict. What was proved before stays so.
@@ -151,7 +151,7 @@ impl Content {
         tracing::error!(ino = ino.0, error = %chain(&error), "bytes that were read before the check may be wrong");
         let is_shown = self.count_unannounced(&error);
         // Readers fail first, then the kernel's pages go: in the other order a reader could fill them again.
-        self.end(ino, download, Outcome::Failed(error));
+        self.end(ino, download, Err(Ended::Poisoned(error)));
         self.local.send_event(if is_shown { Event::Unannounced(ino) } else { Event::Poisoned(ino) });
     }
 

@@ -76,7 +76,7 @@ impl DownloadTask {
         let is_gate = matches!(self.plan.place(), Some(Place::TimeGate(_)));
         if is_gate
             || published_coding(&self.spec).is_some()
-            || self.sink != Sink::Store
+            || self.sink() != Sink::Store
             || self.plan.has_failed()
             || self.is_mixed
         {

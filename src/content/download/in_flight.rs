@@ -1,13 +1,12 @@
 //! A download as its task and its readers share it: the state, who is notified of its changes, and its priority.
 
 use super::demand::Bounds;
-use super::object::CachedObject;
 use super::outcome::Outcome;
 use super::state::{DownloadState, Look};
 use crate::content::blocks::memory::Window;
 use crate::content::blocks::{BlockMap, Sink};
 use crate::content::store::{EvictionPolicy, Moment, ObjectKey, StoreError};
-use crate::content::{Content, ContentError, Fixity};
+use crate::content::{Content, Fixity};
 use crate::platform::ino::Ino;
 use crate::source::http::{KnownPause, Priority, Requester};
 use std::path::Path;
@@ -250,16 +249,6 @@ impl Download {
     /// How the download ended, if it did.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         self.state().outcome().cloned()
-    }
-}
-
-impl Outcome {
-    /// The object or why there is none.
-    pub(super) fn into_result(self) -> Result<CachedObject, ContentError> {
-        match self {
-            Outcome::Done(object) => Ok(object),
-            Outcome::Failed(error) | Outcome::Yielded(error) => Err(error),
-        }
     }
 }
 

@@ -55,7 +55,7 @@ use attempts::run_download;
 use bytes::Bytes;
 use demand::Bounds;
 use in_flight::{Joining, Waiting};
-use outcome::Outcome;
+use outcome::{Ended, Outcome};
 use state::{Here, Look};
 use std::io;
 use std::ops::RangeInclusive;
@@ -180,7 +180,7 @@ impl Content {
             Some((download, Look::Here(here))) => {
                 return self.hand_out(spec.ino, download, here, (offset, length)).await.ok()?;
             }
-            Some((_, Look::Ended(Outcome::Done(object)))) => object,
+            Some((_, Look::Ended(Ok(object)))) => object,
             // What was handed out of it is not compared with what is found elsewhere.
             Some(_) => return None,
             None => CachedObject::Store(self.local.find(spec)?),
@@ -255,14 +255,14 @@ impl Content {
     /// Starts the task of a download that is in the table, unless its object has come since, or must not.
     fn start(self: &Arc<Self>, spec: &FetchSpec, download: &Arc<Download>) -> Option<Outcome> {
         if let Some(object) = self.local.find(spec) {
-            return Some(Outcome::Done(CachedObject::Store(object)));
+            return Some(Ok(CachedObject::Store(object)));
         }
         if self.local.is_poisoned(spec.ino) {
             // An earlier mount may have ended before its name had another inode.
             if self.local.served.remind(spec.ino) {
                 self.local.send_event(Event::Poisoned(spec.ino));
             }
-            return Some(Outcome::Failed(poisoned(spec)));
+            return Some(Err(Ended::Poisoned(poisoned(spec))));
         }
         let (served, prior) = self.local.prior_serves(spec);
         // Of a past version the Source may well serve another one's bytes: none are handed out before the verdict.
@@ -288,9 +288,9 @@ impl Content {
         loop {
             changes.mark_unchanged();
             match download.look(offset, length, fetched < EXTENTS, refused) {
-                Look::Ended(Outcome::Done(object)) => return Ok(Found::Object(object)),
-                Look::Ended(Outcome::Failed(error)) => return Err(error),
-                Look::Ended(Outcome::Yielded(error)) => return Ok(Found::Nothing(error)),
+                Look::Ended(Ok(object)) => return Ok(Found::Object(object)),
+                Look::Ended(Err(Ended::Yielded(error))) => return Ok(Found::Nothing(error)),
+                Look::Ended(Err(ended)) => return Err(ended.into()),
                 Look::Here(here) => {
                     let attempt = here.attempt;
                     match self.hand_out(spec.ino, download, here, (offset, length)).await {

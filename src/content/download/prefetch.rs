@@ -87,10 +87,10 @@ impl Content {
         let mut changes = waiting.download.changes();
         let (mut begun, mut paused) = (Instant::now(), Duration::ZERO);
         loop {
-            match waiting.download.outcome().map(|outcome| outcome.into_result()) {
+            match waiting.download.outcome() {
                 Some(Ok(CachedObject::Store(object))) => return Ok(Some(object.length())),
                 Some(Ok(_)) => return Err(self.no_room()),
-                Some(Err(error)) => return Err(error),
+                Some(Err(ended)) => return Err(ended.into()),
                 None => {}
             }
             if waiting.download.state().length().is_some_and(|bytes| bytes > most) {

@@ -3,10 +3,11 @@
 use super::completion::has_served;
 use super::incoming::IncomingBytes;
 use super::object::{CachedObject, Origin};
+use super::outcome::Ended;
 use super::plan::{Failure, Place};
 use super::promise::Promise;
 use super::range_client::RangeBody;
-use super::task::{Completed, DownloadTask, Ended, Stop};
+use super::task::{Completed, DownloadTask, Stop};
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
 use crate::content::form::Form;
@@ -65,7 +66,7 @@ impl DownloadTask {
             // The size that was shown may be what is wrong: the Source decides.
             return Ok(None);
         }
-        if self.sink == Sink::Store {
+        if self.sink() == Sink::Store {
             self.look_for_room().await.map_err(Stop::End)?;
         }
         self.shared_copy = Some(Arc::clone(&copy));

@@ -6,7 +6,7 @@
 use super::Joined;
 use super::failures::Failures;
 use super::in_flight::{Download, Joining};
-use super::outcome::Outcome;
+use super::outcome::Ended;
 use super::plan::{Place, Proof, Turn, is_absent};
 use super::promise::{Disagreement, Head, request};
 use crate::content::fixity::WHOLE_LIMIT;
@@ -99,8 +99,8 @@ impl Content {
         let mut changes = download.changes();
         loop {
             match download.outcome() {
-                Some(Outcome::Yielded(_)) => return Ok(None),
-                Some(outcome) => return outcome.into_result().map(|object| Some(object.length())),
+                Some(Err(Ended::Yielded(_))) => return Ok(None),
+                Some(outcome) => return Ok(Some(outcome?.length())),
                 None => {}
             }
             let is_large = download.state().length().is_some_and(|bytes| bytes > WHOLE_LIMIT);

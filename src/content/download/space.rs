@@ -1,6 +1,7 @@
 //! Where an object goes for which the cache folder has no room, or which it fails to keep.
 
-use super::task::{DownloadTask, Ended};
+use super::outcome::Ended;
+use super::task::DownloadTask;
 use super::writer::WriteError;
 use crate::content::blocks::Sink;
 use crate::content::blocks::memory::{NARROW_WINDOW, WINDOW, Window};
@@ -18,7 +19,7 @@ impl DownloadTask {
     /// An object of which nothing is here goes past the cache from its beginning where the folder cannot be written, or can have no room
     /// for one so large.
     pub(super) async fn look_for_room(&mut self) -> Result<(), Ended> {
-        if self.received > 0 || self.sink == Sink::Memory {
+        if self.received > 0 || self.sink() == Sink::Memory {
             return Ok(());
         }
         if let Some(failure) =
@@ -49,7 +50,7 @@ impl DownloadTask {
         }
         let is_large = self.expected_length().is_some_and(|length| length > WHOLE_LIMIT);
         // What must be decoded must be here whole.
-        if self.sink == Sink::Memory || (is_large && Form::published(&self.spec) != Form::Plain) {
+        if self.sink() == Sink::Memory || (is_large && Form::published(&self.spec) != Form::Plain) {
             return Err(Ended::Failed(self.unkept(error)));
         }
         match error {
@@ -65,7 +66,6 @@ impl DownloadTask {
     /// The object goes to memory alone, when there is enough. That others have it is no fault of the server's: readers wait as long as
     /// they bear its silence, but not for ever, for what has memory comes as slowly as its readers do.
     pub(super) async fn use_memory(&mut self) -> Result<(), Ended> {
-        self.sink = Sink::Memory;
         drop(self.download.publish(|state| state.use_memory()));
         let memory = self.content.memory.clone();
         let length = self.expected_length();

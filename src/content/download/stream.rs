@@ -2,10 +2,11 @@
 
 use super::extent::ExtentError;
 use super::incoming::IncomingBytes;
+use super::outcome::Ended;
 use super::plan::Failure;
 use super::promise::Promise;
 use super::ranges::Ranges;
-use super::task::{Completed, DownloadTask, Ended, Stop};
+use super::task::{Completed, DownloadTask, Stop};
 use super::verify::{Judged, Judging};
 use super::writer::{Stage, WriteError, Writer};
 use crate::content::ContentError;
@@ -218,7 +219,7 @@ impl DownloadTask {
     /// Waits as long as no reader follows.
     async fn wait_for_demand(&mut self) -> Result<(), Stop> {
         let mut limit = self.download.limit();
-        let is_in_memory = self.sink == Sink::Memory;
+        let is_in_memory = self.sink() == Sink::Memory;
         // Others would be requested again, or be withheld from then on: they come further and are held open for longer.
         let is_cheap = self.if_range().is_some() || self.shared_copy.is_some() || is_in_memory;
         let slack = if is_cheap { 0 } else { self.download.state().bounds().unread };

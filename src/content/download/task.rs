@@ -1,12 +1,12 @@
-//! What the attempts of one download share: the task's state, what ends an attempt, and what ends the download.
+//! What the attempts of one download share: the task's state, what ends an attempt, and what came of it.
 
 use super::in_flight::Download;
 use super::incoming::Batch;
 use super::object::CachedObject;
+use super::outcome::Ended;
 use super::plan::{Failure, Plan};
 use super::promise::Promise;
 use super::writer::{Stage, WriteError};
-use crate::content::blocks::Sink;
 use crate::content::shared_cache::SharedCopy;
 use crate::content::store::ObjectKey;
 use crate::content::trust::VersionId;
@@ -40,16 +40,6 @@ pub(super) struct Provenance {
     pub(super) last_modified: Option<Box<str>>,
     /// Content-Type without parameters.
     pub(super) media_type: Option<Box<str>>,
-}
-
-/// Why a download ended without object.
-pub(super) enum Ended {
-    /// Every source failed.
-    Failed(ContentError),
-    /// The bytes are right and what was handed out before the verdict was not.
-    Poisoned(ContentError),
-    /// The download gave way: a reader begins another, which goes on with what is here.
-    Yielded(ContentError),
 }
 
 /// Reason why an attempt ends.
@@ -99,7 +89,6 @@ pub(super) struct DownloadTask {
     pub(super) received: u64,
     /// The last of them, not yet with the writer.
     pub(super) batch: Batch,
-    pub(super) sink: Sink,
     /// The copy in the shared cache, while its bytes arrive.
     pub(super) shared_copy: Option<Arc<SharedCopy>>,
     /// The error of a copy in the shared cache of which bytes were handed out.

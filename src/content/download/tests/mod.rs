@@ -405,12 +405,12 @@ async fn a_read_outlives_downloads_that_give_way() {
     for _ in 0..3 * ROUNDS {
         assert!((&mut read).now_or_never().is_none());
         let next = put();
-        last.publish(|state| state.end(Outcome::Yielded(content.no_room())));
+        last.publish(|state| state.end(Err(Ended::Yielded(content.no_room()))));
         last = next;
     }
     assert!((&mut read).now_or_never().is_none());
     content.table.lock().remove(&spec.ino);
-    last.publish(|state| state.end(Outcome::Yielded(content.no_room())));
+    last.publish(|state| state.end(Err(Ended::Yielded(content.no_room()))));
 
     assert_eq!(read.await.unwrap(), body);
 }
