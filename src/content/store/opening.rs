@@ -6,6 +6,7 @@ use super::index::{IndexedFile, LruIndex};
 use super::partial::Tail;
 use super::policy::Moment;
 use super::{ObjectKey, StoreError, io_error};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -35,18 +36,28 @@ pub(super) fn lock_folder(file: &File, patience: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what dead processes left in `tmp/`, but for partials that can be resumed, and makes the index agree.
-pub(super) fn clear_partials(folder: &Path, index: &LruIndex) {
+/// Removes what dead processes left in `tmp/`, but for partials that can be resumed, and makes the index agree. Returns how many partials
+/// another version of this program had written.
+pub(super) fn clear_partials(folder: &Path, index: &LruIndex) -> u32 {
+    let of_other_versions = Cell::new(0);
     reconcile(folder, index, PARTIALS, |path, name| {
         let file = File::open(path);
         let can_resume = |key: &ObjectKey| file.as_ref().is_ok_and(|file| Tail::read(file, key).is_some());
-        if !ObjectKey::parse(name).is_some_and(|key| can_resume(&key))
-            && file.is_ok_and(|file| flock(&file).unwrap_or(false))
-        {
-            let _ = std::fs::remove_file(path);
+        if !ObjectKey::parse(name).is_some_and(|key| can_resume(&key)) {
+            if let Some(file) = file.ok().filter(|file| flock(file).unwrap_or(false)) {
+                of_other_versions.set(of_other_versions.get() + u32::from(Tail::is_of_other_version(&file)));
+                let _ = std::fs::remove_file(path);
+            }
         }
         true
     });
+    let removed = of_other_versions.get();
+    if removed > 0 {
+        tracing::info!(
+            "{removed} unfinished downloads of another version of resyncfs were removed; they begin again when they are read"
+        );
+    }
+    removed
 }
 
 /// Brings the index in line with the files, shard by shard; ends early when the cache is closed.
@@ -84,8 +95,10 @@ fn measure(path: &Path) -> Option<IndexedFile> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Store;
+    use super::super::{BLOCK, EvictionPolicy, Store};
     use super::*;
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn a_process_that_hangs_in_its_open_delays_others_for_a_time() {
@@ -100,5 +113,28 @@ mod tests {
         assert_eq!((&*path, cause.kind()), (folder.path(), io::ErrorKind::TimedOut));
         drop(hanging);
         Store::open(folder.path(), None, 0).unwrap();
+    }
+
+    #[test]
+    fn partials_of_another_version_are_removed_and_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), None, 0).unwrap();
+        let key = ObjectKey::inode("source", 1);
+        let partial = store.begin(&key, None, EvictionPolicy::Any).unwrap();
+        partial.keep(Some("\"v1\""), Some(9 * BLOCK));
+        partial.append(&vec![7; 2 * BLOCK as usize], EvictionPolicy::Any).unwrap();
+        partial.kill(true);
+        drop(store);
+        let file = OpenOptions::new().write(true).open(folder.path().join(key.partial_name())).unwrap();
+        // Before the magic and the CRC.
+        let version_at = file.metadata().unwrap().len() - 16;
+        file.write_all_at(&3_u32.to_le_bytes(), version_at).unwrap();
+        drop(file);
+        let (index, _) = LruIndex::open(&folder.path().join("recency"), false).unwrap();
+
+        let removed = [clear_partials(folder.path(), &index), clear_partials(folder.path(), &index)];
+
+        assert_eq!(removed, [1, 0]);
+        assert_eq!(std::fs::read_dir(folder.path().join(PARTIALS)).unwrap().count(), 0);
     }
 }

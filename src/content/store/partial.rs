@@ -145,6 +145,13 @@ impl Tail {
         (!checks.is_empty()).then_some((tail, checks))
     }
 
+    /// Returns whether a file ends as the partials of another version do.
+    pub(super) fn is_of_other_version(file: &File) -> bool {
+        let end = file.metadata().map_or(0, |metadata| metadata.len());
+        let trailer = end.checked_sub(TRAILER).and_then(|at| read_exact(file, at, TRAILER as usize).ok());
+        trailer.is_some_and(|trailer| trailer[24..32] == MAGIC && trailer[20..24] != VERSION.to_le_bytes())
+    }
+
     /// The part behind the CRCs.
     fn encode(&self, key: &ObjectKey) -> Vec<u8> {
         let mut bytes = self.validator.as_bytes().to_vec();
