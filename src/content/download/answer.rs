@@ -51,17 +51,17 @@ impl DownloadTask {
     }
 
     pub(super) fn is_same_version(&self, response: &Response) -> bool {
-        self.validator.as_ref().is_some_and(|(_, etag)| response.etag.as_deref() == Some(etag))
+        self.version.validator.as_ref().is_some_and(|(_, etag)| response.etag.as_deref() == Some(etag))
     }
 
     /// The ETag that the rest must have, unless other bytes are with those that are here already.
     pub(super) fn if_range(&self) -> Option<Box<str>> {
-        self.validator.as_ref().filter(|_| !self.is_mixed).map(|(_, etag)| etag.clone())
+        self.version.validator.as_ref().filter(|_| !self.version.is_mixed).map(|(_, etag)| etag.clone())
     }
 
     /// Returns whether a download can continue from what is here.
     pub(super) fn can_go_on(&self) -> bool {
-        self.validator.is_some() || self.is_joinable
+        self.version.validator.is_some() || self.version.is_joinable
     }
 
     /// Refuses the head of another version, where no digest will decide.
@@ -92,7 +92,7 @@ impl DownloadTask {
         self.admit(place, response)?;
         let after_list = |modified: &Timestamp| self.spec.listed_at.is_some_and(|at| *modified > at);
         let is_own = matches!(place, Place::Own(_)) && !self.spec.is_past();
-        self.newer_than_list = response.modified.filter(|_| is_own).filter(after_list);
+        self.version.newer_than_list = response.modified.filter(|_| is_own).filter(after_list);
         let shown = self.shown_size();
         let agreed = Head::from(response).agree(&self.spec, self.published.is_some(), shown);
         let (form, length) = agreed.map_err(|disagreement| self.disagreed(disagreement))?;
@@ -102,12 +102,12 @@ impl DownloadTask {
         let etag = strong(response.etag.as_deref());
         if !resumed {
             let resumable = etag.filter(|_| form == Form::published(&self.spec));
-            self.validator = resumable.map(|etag| (place.uri().clone(), etag.into()));
-            self.is_joinable = self.published.is_some() && form == Form::published(&self.spec);
-            self.length = length;
+            self.version.validator = resumable.map(|etag| (place.uri().clone(), etag.into()));
+            self.version.is_joinable = self.published.is_some() && form == Form::published(&self.spec);
+            self.version.length = length;
             // The validators of a memento are not those of the current version.
             let current = place.is_current();
-            self.provenance = Provenance {
+            self.version.provenance = Provenance {
                 etag: response.etag.clone().filter(|_| current),
                 last_modified: response.modified_validator.clone().filter(|_| current),
                 media_type: response.media_type.clone(),
@@ -115,7 +115,9 @@ impl DownloadTask {
         }
         let origin = match (etag, length, form) {
             // The next answer of a TimeGate may be a redirect elsewhere.
-            (Some(etag), Some(length), Form::Plain) if !self.is_mixed && !matches!(place, Place::TimeGate(_)) => {
+            (Some(etag), Some(length), Form::Plain)
+                if !self.version.is_mixed && !matches!(place, Place::TimeGate(_)) =>
+            {
                 let place = place.uri().clone();
                 Some(Origin { place, etag: etag.into(), first: 0, total: length, length, shared: None })
             }
@@ -138,11 +140,11 @@ impl DownloadTask {
             self.download.change(|state| state.trust.show(shown));
         }
         let version = origin.as_ref().map(Origin::version);
-        let claim = Claim { length, version, is_unjudgeable: form != Form::Plain || self.is_mixed };
+        let claim = Claim { length, version, is_unjudgeable: form != Form::Plain || self.version.is_mixed };
         let mark = self.mark();
         self.download.publish(|state| state.announce(claim, origin, mark));
         let promise = Promise { form, expected: self.expected(form), length };
-        self.promise = Some(promise.clone());
+        self.version.promise = Some(promise.clone());
         promise
     }
 }

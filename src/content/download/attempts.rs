@@ -3,12 +3,12 @@
 
 use super::demand::LARGE;
 use super::in_flight::Download;
-use super::incoming::{Batch, IncomingBytes};
+use super::incoming::IncomingBytes;
 use super::outcome::Ended;
 use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
 use super::promise::Promise;
 use super::ranges::Ranges;
-use super::task::{Completed, DownloadTask, Provenance, Stop};
+use super::task::{Completed, DownloadTask, Intake, Stop, VersionUnderWay};
 use super::writer::{Stage, Writer};
 use crate::content::blocks::{BlockMap, Sink};
 use crate::content::fixity::Expected;
@@ -103,17 +103,8 @@ impl DownloadTask {
             earlier,
             etag,
             shown: observation.size,
-            validator: None,
-            is_joinable: false,
-            is_mixed: false,
-            length: None,
-            promise: None,
-            provenance: Provenance::default(),
-            newer_than_list: None,
-            stage: Stage::Empty,
-            received: 0,
-            batch: Batch::default(),
-            shared_copy: None,
+            version: VersionUnderWay::default(),
+            intake: Intake::default(),
             wrong_copy: None,
             was_damaged: false,
             has_adopted: false,
@@ -160,7 +151,7 @@ impl DownloadTask {
                 Stop::End(ended) => return Err(ended),
                 Stop::Full(error) => {
                     // Others may reserve as much meanwhile.
-                    self.batch.clear();
+                    self.intake.batch.clear();
                     self.find_room(error).await?;
                     self.begin_again(false).await;
                     self.download.state().count_again();
@@ -245,14 +236,14 @@ impl DownloadTask {
         let Ok(Some((partial, (version, length)))) = resumed.await else { return };
         let (ino, attempt) = (self.spec.ino, self.download.state().attempt());
         let map = Arc::new(BlockMap::on_disk(Arc::new(partial), &self.content.local.block_cache, (ino, attempt)));
-        self.received = map.frontier();
-        (self.is_joinable, self.is_mixed) = (is_joinable, version.is_none());
+        self.intake.received = map.frontier();
+        (self.version.is_joinable, self.version.is_mixed) = (is_joinable, version.is_none());
         let shown = version.clone().filter(|_| Form::published(&self.spec) == Form::Plain);
         self.download.publish(|state| state.resume(Some(length), shown, Arc::clone(&map)));
         let algorithm = self.expected(Form::Plain).algorithm();
         let writer = Writer::new(map, algorithm, self.content.block_hasher, Arc::clone(&self.download), attempt);
-        self.stage = Stage::Idle(Box::new(writer));
-        (self.validator, self.length) = (version, Some(length));
+        self.intake.stage = Stage::Idle(Box::new(writer));
+        (self.version.validator, self.version.length) = (version, Some(length));
     }
 
     /// Returns the requirements on the transferred bytes, given in `form`.
@@ -269,7 +260,7 @@ impl DownloadTask {
     pub(super) fn wrong(&self, what: impl Into<String>) -> Stop {
         let (uri, what) = (self.spec.uri.clone(), what.into());
         let shown = self.content.config.unannounced == Unannounced::Show;
-        Stop::Failure(Failure::Wrong(match self.newer_than_list {
+        Stop::Failure(Failure::Wrong(match self.version.newer_than_list {
             Some(modified) => ContentError::Unannounced { uri, modified, what, shown },
             None => ContentError::Mismatch { uri, what },
         }))
@@ -299,7 +290,7 @@ impl DownloadTask {
         if let Some(promise) = self.skip_to_frontier() {
             return self.verdict(promise).await;
         }
-        let from = self.received;
+        let from = self.intake.received;
         let window = self.far_window();
         if window.is_none() {
             self.look_for_room().await.map_err(Stop::End)?;
@@ -314,9 +305,10 @@ impl DownloadTask {
         let resumed = match response.status {
             Status::Partial { first, total, .. } if from > 0 => {
                 // Without a total the rest might be cut short unnoticed.
-                let is_rest = first == from && total.is_some() && (self.length.is_none() || total == self.length);
-                let is_other = self.is_mixed || !self.is_same_version(&response);
-                if !is_rest || (is_other && !self.is_joinable) {
+                let is_rest =
+                    first == from && total.is_some() && (self.version.length.is_none() || total == self.version.length);
+                let is_other = self.version.is_mixed || !self.is_same_version(&response);
+                if !is_rest || (is_other && !self.version.is_joinable) {
                     return Err(self.changed());
                 }
                 if is_other {
@@ -327,7 +319,7 @@ impl DownloadTask {
             Status::Full => {
                 // The server has another version, or knows no ranges: never a mix, this body is the whole.
                 let is_other = |(from, _): &(Uri, _)| from != place.uri() || !self.is_same_version(&response);
-                if from > 0 || self.validator.as_ref().is_some_and(is_other) {
+                if from > 0 || self.version.validator.as_ref().is_some_and(is_other) {
                     self.begin_again(false).await;
                 }
                 false
@@ -346,27 +338,30 @@ impl DownloadTask {
     /// The request begins behind what extents brought. The promise of the whole where all of it is here.
     pub(super) fn skip_to_frontier(&mut self) -> Option<Promise> {
         let frontier = self.download.state().frontier();
-        if frontier > self.received && self.can_be_resumed() {
-            self.batch.clear();
-            self.received = frontier;
+        if frontier > self.intake.received && self.can_be_resumed() {
+            self.intake.batch.clear();
+            self.intake.received = frontier;
         }
-        self.promise.clone().filter(|promise| promise.length == Some(self.received) && self.received > 0)
+        self.version
+            .promise
+            .clone()
+            .filter(|promise| promise.length == Some(self.intake.received) && self.intake.received > 0)
     }
 
     /// Returns whether the whole was sent instead of the rest, under another ETag, and the rest may come under any.
     /// Servers behind one name may have an ETag each.
     fn is_of_another_node(&self, response: &Response) -> bool {
-        let is_of_this_length = response.content_length.is_none() || response.content_length == self.length;
+        let is_of_this_length = response.content_length.is_none() || response.content_length == self.version.length;
         let is_whole = response.status == Status::Full && is_of_this_length;
-        is_whole && self.is_joinable && self.if_range().is_some() && !self.is_same_version(response)
+        is_whole && self.version.is_joinable && self.if_range().is_some() && !self.is_same_version(response)
     }
 
     /// The ranges that continue a large body. Where something failed before one connection is enough.
     fn ranges(&self, has_ranges: bool, round_trip: Duration) -> Option<Ranges> {
         let origin =
-            self.download.state().origin().filter(|origin| origin.length.saturating_sub(self.received) >= LARGE);
+            self.download.state().origin().filter(|origin| origin.length.saturating_sub(self.intake.received) >= LARGE);
         // What may be in another coding than published has no validator, and is not waited for either.
-        let has_ranges = has_ranges && self.validator.is_some() && !self.plan.has_failed();
+        let has_ranges = has_ranges && self.version.validator.is_some() && !self.plan.has_failed();
         let (origin, priority) = (origin.filter(|_| has_ranges)?, self.download.priority());
         let client = self.content.range_client(origin, priority, self.download.pause());
         Some(Ranges::new(&self.content, &self.spec, &self.download, client, round_trip))

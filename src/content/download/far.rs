@@ -26,7 +26,7 @@ impl DownloadTask {
         place: &Place,
         window: Option<Range<u64>>,
     ) -> Result<Response, Stop> {
-        let Some(window) = window else { return self.ask(place, self.received, self.if_range()).await };
+        let Some(window) = window else { return self.ask(place, self.intake.received, self.if_range()).await };
         let length = self.spec.length.or(self.shown).unwrap_or(window.end * BLOCK);
         let bytes = window.start * BLOCK..(window.end * BLOCK).min(length);
         let mut request = self.request(place);
@@ -39,9 +39,9 @@ impl DownloadTask {
                 let error = ContentError::Fetch { uri: self.spec.uri.clone(), cause: Arc::new(error) };
                 return Err(Stop::Failure(Failure::Refused(error)));
             }
-            Err(_) => return self.ask(place, self.received, self.if_range()).await,
+            Err(_) => return self.ask(place, self.intake.received, self.if_range()).await,
         };
-        let is_resumed = self.validator.is_some();
+        let is_resumed = self.version.validator.is_some();
         let is_of_version =
             strong(response.etag.as_deref()).is_some() && (!is_resumed || self.is_same_version(&response));
         let is_window = matches!(response.status, Status::Partial { first, last, total: Some(_) }
@@ -49,7 +49,7 @@ impl DownloadTask {
         if !is_window || !is_of_version || response.encoding.is_some() {
             // The next request may need its permit.
             drop(response);
-            return self.ask(place, self.received, self.if_range()).await;
+            return self.ask(place, self.intake.received, self.if_range()).await;
         }
         // Before it is announced, for then readers look for it.
         let extent = self.begin_extent(window, length);
@@ -78,7 +78,7 @@ impl DownloadTask {
             || published_coding(&self.spec).is_some()
             || self.sink() != Sink::Store
             || self.plan.has_failed()
-            || self.is_mixed
+            || self.version.is_mixed
         {
             return None;
         }

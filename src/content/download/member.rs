@@ -73,9 +73,9 @@ impl DownloadTask {
     /// of any other place.
     pub(super) async fn unpacked(&mut self, member: &PackageMember) -> Result<Completed, Stop> {
         let unpacked = self.open_member(member).await.map_err(|cause| self.at_fault(member, cause))?;
-        (self.validator, self.is_joinable) = (None, false);
-        self.newer_than_list = None;
-        self.provenance = Provenance::default();
+        (self.version.validator, self.version.is_joinable) = (None, false);
+        self.version.newer_than_list = None;
+        self.version.provenance = Provenance::default();
         let length = unpacked.length();
         let head = Head { length: Some(length), ..Head::default() };
         let shown = self.shown_size();
@@ -87,7 +87,7 @@ impl DownloadTask {
             }
             other => self.disagreed(other),
         })?;
-        self.length = Some(length);
+        self.version.length = Some(length);
         let origin = unpacked.stored().filter(|_| form == Form::Plain).map(|stored| Origin {
             place: stored.package,
             etag: stored.etag,

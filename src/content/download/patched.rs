@@ -25,8 +25,8 @@ impl DownloadTask {
             return Err(Stop::Failure(Failure::Refused(self.stalled())));
         };
         let promise = Promise { form: Form::Plain, length: None, expected: self.expected(Form::Plain) };
-        self.received = bytes.len() as u64;
-        self.batch.push(&bytes, None, &self.content.memory);
+        self.intake.received = bytes.len() as u64;
+        self.intake.batch.push(&bytes, None, &self.content.memory);
         self.verdict(promise).await
     }
 

@@ -24,12 +24,12 @@ impl DownloadTask {
         let Some(cache) = self.content.shared_cache.as_ref().map(|shared| Arc::clone(shared.remote())) else {
             return Err(missing);
         };
-        let (body, promise) = match (self.shared_copy.clone(), self.promise.clone()) {
+        let (body, promise) = match (self.version.shared_copy.clone(), self.version.promise.clone()) {
             (Some(copy), Some(promise)) => {
                 if let Some(promise) = self.skip_to_frontier() {
                     return self.verdict_on_copy(promise, &cache).await;
                 }
-                let body = cache.more(&copy, self.received..copy.length, self.download.priority()).await;
+                let body = cache.more(&copy, self.intake.received..copy.length, self.download.priority()).await;
                 (body.ok_or(missing)?, promise)
             }
             _ => self.open_copy(&cache).await?.ok_or(missing)?,
@@ -69,7 +69,7 @@ impl DownloadTask {
         if self.sink() == Sink::Store {
             self.look_for_room().await.map_err(Stop::End)?;
         }
-        self.shared_copy = Some(Arc::clone(&copy));
+        self.version.shared_copy = Some(Arc::clone(&copy));
         let origin = Origin::shared(&self.spec.uri, &copy);
         // Before it is announced, for then readers look for it.
         let extent = window.map(|window| self.begin_extent(window, copy.length));
@@ -82,7 +82,7 @@ impl DownloadTask {
 
     /// Remembers a copy that was wrong, and whether bytes of it were handed out.
     pub(super) fn note_wrong_copy(&mut self, failure: &Failure) {
-        let (Failure::Wrong(error), Some(copy)) = (failure, &self.shared_copy) else { return };
+        let (Failure::Wrong(error), Some(copy)) = (failure, &self.version.shared_copy) else { return };
         let Some(cache) = self.content.shared_cache.as_ref() else { return };
         cache.remote().health().wrong(copy.name.key());
         let is_withheld = self.download.state().trust.withheld().is_some();
@@ -104,7 +104,7 @@ impl DownloadTask {
         let CachedObject::Store(_) = completed.object else { return };
         let Some(name) = Name::of(&self.spec, strong(completed.origin.etag.as_deref())) else { return };
         // Without a digest other bytes may be served for this version, by another place or before they are announced.
-        let is_own = matches!(self.plan.place(), Some(Place::Own(_))) && self.newer_than_list.is_none();
+        let is_own = matches!(self.plan.place(), Some(Place::Own(_))) && self.version.newer_than_list.is_none();
         let is_right = match completed.verified {
             Verified::Digest(_) => true,
             Verified::Length | Verified::Transfer => completed.is_plain && is_own,

@@ -19,7 +19,7 @@ impl DownloadTask {
     /// An object of which nothing is here goes past the cache from its beginning where the folder cannot be written, or can have no room
     /// for one so large.
     pub(super) async fn look_for_room(&mut self) -> Result<(), Ended> {
-        if self.received > 0 || self.sink() == Sink::Memory {
+        if self.intake.received > 0 || self.sink() == Sink::Memory {
             return Ok(());
         }
         if let Some(failure) =
@@ -90,6 +90,6 @@ impl DownloadTask {
     }
 
     fn expected_length(&self) -> Option<u64> {
-        self.length.or(self.spec.length).or(self.shown)
+        self.version.length.or(self.spec.length).or(self.shown)
     }
 }

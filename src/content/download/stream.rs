@@ -6,7 +6,7 @@ use super::outcome::Ended;
 use super::plan::Failure;
 use super::promise::Promise;
 use super::ranges::Ranges;
-use super::task::{Completed, DownloadTask, Stop};
+use super::task::{Completed, DownloadTask, Stop, VersionUnderWay};
 use super::verify::{Judged, Judging};
 use super::writer::{Stage, WriteError, Writer};
 use crate::content::ContentError;
@@ -49,8 +49,8 @@ impl DownloadTask {
             if let Some(ranges) = &mut ranges {
                 // Its lock is not held while a range begins, which takes that of the state.
                 let wanted = *self.download.limit().borrow();
-                ranges.begin(self.received, wanted);
-                match ranges.replace_body(self.received) {
+                ranges.begin(self.intake.received, wanted);
+                match ranges.replace_body(self.intake.received) {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) => return Err(self.range_failed(error).await),
@@ -68,7 +68,7 @@ impl DownloadTask {
             let chunk = loop {
                 tokio::select! {
                     biased;
-                    written = self.written(), if self.batch.has_block() => {
+                    written = self.written(), if self.intake.batch.has_block() => {
                         written?;
                         self.write_blocks().await?;
                     }
@@ -81,31 +81,31 @@ impl DownloadTask {
                 Err(_) if silence.is_some() => break,
                 Err(error) => {
                     // What is here is written, so that it can be resumed.
-                    if self.batch.has_block() {
+                    if self.intake.batch.has_block() {
                         self.write_blocks().await?;
                     }
-                    return Err(Stop::Failure(Failure::Cut { received: self.received, error }));
+                    return Err(Stop::Failure(Failure::Cut { received: self.intake.received, error }));
                 }
             };
             self.content.allocator_watch.working(&self.content.runtime);
-            let left = promise.length.map(|length| length.saturating_sub(self.received));
-            self.received += chunk.len() as u64;
+            let left = promise.length.map(|length| length.saturating_sub(self.intake.received));
+            self.intake.received += chunk.len() as u64;
             if let Some(ranges) = &mut ranges {
-                ranges.measure(chunk.len() as u64, begun.elapsed(), self.received);
+                ranges.measure(chunk.len() as u64, begun.elapsed(), self.intake.received);
             }
-            self.download.state().note_received(self.received);
-            self.batch.push(&chunk, left, &self.content.memory);
+            self.download.state().note_received(self.intake.received);
+            self.intake.batch.push(&chunk, left, &self.content.memory);
             if promise.length.is_none() {
                 self.bound_unsized()?;
             }
-            if let Some(length) = promise.length.filter(|length| self.received > *length) {
+            if let Some(length) = promise.length.filter(|length| self.intake.received > *length) {
                 let is_only_shown = promise.expected.length.is_none() && self.shown == Some(length);
                 return Err(match is_only_shown {
                     true => self.changed(),
                     false => self.wrong(format!("the server sent more than {length} bytes")),
                 });
             }
-            if self.batch.is_full() {
+            if self.intake.batch.is_full() {
                 self.write_blocks().await?;
             }
         }
@@ -118,26 +118,26 @@ impl DownloadTask {
 
     /// Receives the rest of a body by ranges. The writer hashes what they bring.
     async fn receive_ranges(&mut self, mut ranges: Ranges, promise: &Promise) -> Result<(), Stop> {
-        if self.batch.has_block() {
+        if self.intake.batch.has_block() {
             self.write_blocks().await?;
         }
         self.written().await?;
         // The rest of a block comes with it again.
-        self.batch.clear();
+        self.intake.batch.clear();
         ranges.leave_body();
         let (mut limit, mut changes) = (self.download.limit(), self.download.changes());
         loop {
             changes.borrow_and_update();
-            self.received = self.download.state().frontier();
-            self.download.state().note_received(self.received);
-            if promise.length == Some(self.received) {
+            self.intake.received = self.download.state().frontier();
+            self.download.state().note_received(self.intake.received);
+            if promise.length == Some(self.intake.received) {
                 return Ok(());
             }
             if self.download.state().is_damaged() {
                 return Err(self.unwritten(WriteError::Damaged(io::ErrorKind::InvalidData.into())));
             }
             let wanted = *limit.borrow_and_update();
-            ranges.begin(self.received, wanted);
+            ranges.begin(self.intake.received, wanted);
             self.wait_for_demand().await?;
             self.hash_what_is_here();
             tokio::select! {
@@ -145,7 +145,7 @@ impl DownloadTask {
                 ended = ranges.ended() => if let Err(error) = ended {
                     return Err(self.range_failed(error).await);
                 },
-                written = self.written(), if matches!(self.stage, Stage::Busy(_)) => written?,
+                written = self.written(), if matches!(self.intake.stage, Stage::Busy(_)) => written?,
                 // The senders are part of the download.
                 _ = changes.changed() => {}
                 _ = limit.changed() => {}
@@ -155,7 +155,7 @@ impl DownloadTask {
 
     /// Has an idle writer hash what others have written.
     fn hash_what_is_here(&mut self) {
-        self.stage = match std::mem::replace(&mut self.stage, Stage::Empty) {
+        self.intake.stage = match std::mem::take(&mut self.intake.stage) {
             Stage::Idle(mut writer) if writer.lag() >= WORTH_HASHING => {
                 Stage::Busy(tokio::task::spawn_blocking(move || match writer.catch_up() {
                     Ok(()) => Ok(writer),
@@ -173,7 +173,7 @@ impl DownloadTask {
         match error {
             ExtentError::Range(error) => {
                 let error = error.into_content(&self.spec.uri);
-                Stop::Failure(Failure::Cut { received: self.received, error })
+                Stop::Failure(Failure::Cut { received: self.intake.received, error })
             }
             // A writer that has failed has dropped the blocks, and knows why.
             ExtentError::Write(error) => match self.written().await {
@@ -186,13 +186,13 @@ impl DownloadTask {
 
     /// Passes over blocks that extents brought. Whether all is here; [`Stop::Rest`]: the rest is requested from there on.
     async fn skip_what_is_here(&mut self, promise: &Promise) -> Result<bool, Stop> {
-        let (frontier, received) = (self.download.state().frontier(), self.received);
+        let (frontier, received) = (self.download.state().frontier(), self.intake.received);
         let is_whole = frontier > received && promise.length == Some(frontier);
         let is_worth_a_request = frontier >= received.saturating_add(WORTH_SKIPPING) && self.can_be_resumed();
         if is_whole || is_worth_a_request {
             self.written().await?;
-            self.batch.clear();
-            self.received = frontier;
+            self.intake.batch.clear();
+            self.intake.received = frontier;
         }
         if is_worth_a_request && !is_whole { Err(Stop::Rest) } else { Ok(is_whole) }
     }
@@ -208,7 +208,7 @@ impl DownloadTask {
         let most = state.bounds().unsized_body;
         let is_left = state.demand.is_left(self.content.config.stall * REST, Instant::now());
         drop(state);
-        let error = match self.received {
+        let error = match self.intake.received {
             received if received > most => ContentError::Endless { uri: self.spec.uri.clone(), bytes: most },
             _ if is_left => self.stalled(),
             _ => return Ok(()),
@@ -221,13 +221,13 @@ impl DownloadTask {
         let mut limit = self.download.limit();
         let is_in_memory = self.sink() == Sink::Memory;
         // Others would be requested again, or be withheld from then on: they come further and are held open for longer.
-        let is_cheap = self.if_range().is_some() || self.shared_copy.is_some() || is_in_memory;
+        let is_cheap = self.if_range().is_some() || self.version.shared_copy.is_some() || is_in_memory;
         let slack = if is_cheap { 0 } else { self.download.state().bounds().unread };
         let is_wanted = |received: u64, limit: u64| received < limit.saturating_add(slack);
-        if is_wanted(self.received, *limit.borrow()) {
+        if is_wanted(self.intake.received, *limit.borrow()) {
             return Ok(());
         }
-        if self.batch.has_block() {
+        if self.intake.batch.has_block() {
             self.write_blocks().await?;
         }
         self.written().await?;
@@ -237,7 +237,7 @@ impl DownloadTask {
             false => self.content.config.stall,
         };
         loop {
-            if is_wanted(self.received, *limit.borrow_and_update()) {
+            if is_wanted(self.intake.received, *limit.borrow_and_update()) {
                 // It stood still for want of a reader.
                 self.download.state().touch();
                 return Ok(());
@@ -259,7 +259,7 @@ impl DownloadTask {
     pub(super) async fn rest(&mut self) -> Result<(), Ended> {
         let mut limit = self.download.limit();
         loop {
-            if self.received < *limit.borrow_and_update() {
+            if self.intake.received < *limit.borrow_and_update() {
                 self.download.state().touch();
                 return Ok(());
             }
@@ -276,23 +276,23 @@ impl DownloadTask {
 
     /// Returns whether the rest can be requested.
     pub(super) fn can_be_resumed(&self) -> bool {
-        self.can_go_on() || self.shared_copy.is_some()
+        self.can_go_on() || self.version.shared_copy.is_some()
     }
 
     /// Waits until the writer has done what it was given. May be dropped while it waits.
     pub(super) async fn written(&mut self) -> Result<(), Stop> {
-        let Stage::Busy(task) = &mut self.stage else { return Ok(()) };
+        let Stage::Busy(task) = &mut self.intake.stage else { return Ok(()) };
         let done = task.await;
-        self.stage = Stage::Empty;
+        self.intake.stage = Stage::Empty;
         let writer = done.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;
-        self.stage = Stage::Idle(writer);
+        self.intake.stage = Stage::Idle(writer);
         Ok(())
     }
 
     /// Takes the writer, when it has done what it was given; `None` where nothing was written.
     async fn writer(&mut self) -> Result<Option<Box<Writer>>, Stop> {
         self.written().await?;
-        match std::mem::replace(&mut self.stage, Stage::Empty) {
+        match std::mem::take(&mut self.intake.stage) {
             Stage::Idle(writer) => Ok(Some(writer)),
             _ => Ok(None),
         }
@@ -316,10 +316,10 @@ impl DownloadTask {
     /// Gives the whole blocks received to the writer, when it is done with those before.
     async fn write_blocks(&mut self) -> Result<(), Stop> {
         let writer = self.writer().await?;
-        let start = self.received - self.batch.len();
-        let (blocks, reservation) = self.batch.take_blocks();
+        let start = self.intake.received - self.intake.batch.len();
+        let (blocks, reservation) = self.intake.batch.take_blocks();
         let begin = self.begin();
-        self.stage = Stage::Busy(tokio::task::spawn_blocking(move || {
+        self.intake.stage = Stage::Busy(tokio::task::spawn_blocking(move || {
             let mut writer = match writer {
                 Some(writer) => writer,
                 None => Box::new(begin()?),
@@ -339,18 +339,18 @@ impl DownloadTask {
 
     /// The mark under which a later download finds what is here, if that can be resumed.
     pub(super) fn mark(&self) -> Option<String> {
-        match &self.validator {
-            Some((place, etag)) if !self.is_mixed => Some(format!("{etag} {place}")),
-            _ => self.is_joinable.then(|| MIXED.to_owned()),
+        match &self.version.validator {
+            Some((place, etag)) if !self.version.is_mixed => Some(format!("{etag} {place}")),
+            _ => self.version.is_joinable.then(|| MIXED.to_owned()),
         }
     }
 
     /// From now on bytes of other nodes or other versions are with those that are here: the verdict on the whole tells which.
     pub(super) async fn mix(&mut self) -> Result<(), Stop> {
-        self.is_mixed = true;
+        self.version.is_mixed = true;
         self.written().await?;
-        if let Stage::Idle(writer) = &self.stage {
-            writer.keep_under(self.mark().as_deref(), self.length);
+        if let Stage::Idle(writer) = &self.intake.stage {
+            writer.keep_under(self.mark().as_deref(), self.version.length);
         }
         Ok(())
     }
@@ -370,8 +370,8 @@ impl DownloadTask {
     /// The body is here: are these the bytes? Everything is done on one blocking thread, for a small object all of it.
     pub(super) async fn verdict(&mut self, promise: Promise) -> Result<Completed, Stop> {
         let writer = self.writer().await?;
-        let start = self.received - self.batch.len();
-        let (last, reservation) = self.batch.take();
+        let start = self.intake.received - self.intake.batch.len();
+        let (last, reservation) = self.intake.batch.take();
         let begin = self.begin();
         let is_plain = promise.form == Form::Plain;
         let judging = Judging {
@@ -400,7 +400,7 @@ impl DownloadTask {
                 digest,
                 key,
                 is_plain,
-                origin: self.provenance.clone(),
+                origin: self.version.provenance.clone(),
                 is_shared: false,
             }),
             Judged::Wrong(what) => Err(self.wrong(what)),
@@ -416,12 +416,8 @@ impl DownloadTask {
 
     /// Drops what is here; the next attempt begins at the first byte.
     pub(super) async fn begin_again(&mut self, is_doubted: bool) {
-        self.validator = None;
-        (self.is_joinable, self.is_mixed) = (false, false);
-        (self.shared_copy, self.promise) = (None, None);
-        self.received = 0;
-        self.batch.clear();
-        let writer = match std::mem::replace(&mut self.stage, Stage::Empty) {
+        self.version = VersionUnderWay::default();
+        let writer = match std::mem::take(&mut self.intake).stage {
             Stage::Empty => None,
             Stage::Idle(writer) => Some(writer),
             Stage::Busy(task) => task.await.ok().and_then(Result::ok),
@@ -441,7 +437,7 @@ impl DownloadTask {
 
     /// Keeps what is here for a later download.
     pub(super) async fn keep(&mut self) {
-        if let Stage::Busy(task) = std::mem::replace(&mut self.stage, Stage::Empty) {
+        if let Stage::Busy(task) = std::mem::take(&mut self.intake.stage) {
             // What could not be written is not there to be resumed.
             let _ = task.await;
         }

@@ -56,6 +56,37 @@ pub(super) enum Stop {
     Rest,
 }
 
+/// Knowledge of the version whose bytes arrive. [`DownloadTask::begin_again`] forgets all of it.
+#[derive(Default)]
+pub(super) struct VersionUnderWay {
+    /// The strong validator of what was received, with its place.
+    pub(super) validator: Option<VersionId>,
+    /// A digest is published of the transferred bytes: the rest may come under any validator, for the verdict tells a mix.
+    pub(super) is_joinable: bool,
+    /// The bytes came under several validators, or under none that proves them to be of one version.
+    pub(super) is_mixed: bool,
+    /// Bytes of the whole, as its first response announced.
+    pub(super) length: Option<u64>,
+    /// The promise of the latest head.
+    pub(super) promise: Option<Promise>,
+    pub(super) provenance: Provenance,
+    /// Last-Modified of the response under way, where it comes from `loc` and is later than the list. When a
+    /// mirror was last modified says nothing of the resource.
+    pub(super) newer_than_list: Option<Timestamp>,
+    /// The copy in the shared cache, while its bytes arrive.
+    pub(super) shared_copy: Option<Arc<SharedCopy>>,
+}
+
+/// Bytes of this version that have arrived, on their way to the block map. [`DownloadTask::begin_again`] drops all of them.
+#[derive(Default)]
+pub(super) struct Intake {
+    pub(super) stage: Stage,
+    /// Bytes received from the first on.
+    pub(super) received: u64,
+    /// The last of them, not yet with the writer.
+    pub(super) batch: Batch,
+}
+
 /// The task of a download; [`DownloadTask::run`] drives it.
 pub(super) struct DownloadTask {
     pub(super) content: Arc<Content>,
@@ -70,27 +101,8 @@ pub(super) struct DownloadTask {
     pub(super) etag: Option<Box<str>>,
     /// The size that was shown before and may be known to the kernel.
     pub(super) shown: Option<u64>,
-    /// The strong validator of what was received, with its place.
-    pub(super) validator: Option<VersionId>,
-    /// A digest is published of the transferred bytes: the rest may come under any validator, for the verdict tells a mix.
-    pub(super) is_joinable: bool,
-    /// The bytes came under several validators, or under none that proves them to be of one version.
-    pub(super) is_mixed: bool,
-    /// Bytes of the version under way, as its first response announced.
-    pub(super) length: Option<u64>,
-    /// The latest head's.
-    pub(super) promise: Option<Promise>,
-    pub(super) provenance: Provenance,
-    /// Last-Modified of the response under way, where it comes from `loc` and is later than the list. When a
-    /// mirror was last modified says nothing of the resource.
-    pub(super) newer_than_list: Option<Timestamp>,
-    pub(super) stage: Stage,
-    /// Bytes received from the first on.
-    pub(super) received: u64,
-    /// The last of them, not yet with the writer.
-    pub(super) batch: Batch,
-    /// The copy in the shared cache, while its bytes arrive.
-    pub(super) shared_copy: Option<Arc<SharedCopy>>,
+    pub(super) version: VersionUnderWay,
+    pub(super) intake: Intake,
     /// The error of a copy in the shared cache of which bytes were handed out.
     pub(super) wrong_copy: Option<ContentError>,
     /// True once what was kept turned out damaged.

@@ -163,8 +163,10 @@ impl Writer {
 }
 
 /// The writer of the attempt under way.
+#[derive(Default)]
 pub(super) enum Stage {
     /// Nothing is kept.
+    #[default]
     Empty,
     /// The writer waits for more.
     Idle(Box<Writer>),
