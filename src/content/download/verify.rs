@@ -115,7 +115,11 @@ impl Judging {
             // What was shown cannot be taken back, but the name's next inode may have the object.
             written.commit(&key)?;
             // The blocks of a coded body are not those of the object: whether they agree is unknown.
-            return Ok(if has_other_size || is_decoded { Judged::Final } else { Judged::Poison });
+            return Ok(match (has_other_size, is_decoded) {
+                (true, _) => Judged::Final,
+                (false, true) => Judged::Other,
+                (false, false) => Judged::Poison,
+            });
         }
         if self.download.outcome().is_some() {
             // It was cancelled, and another download may have the name.
