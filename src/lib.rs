@@ -42,8 +42,8 @@
 //!    (`content/blocks/mod.rs`), and a blocking thread hashes them in order. A body of 32 MiB and more from a distant host comes in
 //!    parallel ranges, and a reader far from it gets small ranges (`content/download/extent.rs`): all of them write to the same map.
 //! 7. Our reader waits for the verdict (`content/download/verify.rs`), and reads the object, which was renamed to its final name. A reader
-//!    of a file above 16 MiB gets its blocks as soon as they are in the map and may go out (`content/trust.rs`): all but the last 128 to
-//!    256 KiB before the verdict.
+//!    of a file above 16 MiB gets its blocks as soon as they are in the map and may be handed out (`content/trust.rs`): all but the last
+//!    128 to 256 KiB before the verdict.
 //! 8. The reply goes out. Every error of the filesystem becomes an errno in `fs/error.rs`. Meanwhile the prefetch may notice that
 //!    `cat` or `grep` walks through the folder, and downloads what comes next.
 //!

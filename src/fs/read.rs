@@ -31,7 +31,7 @@ pub struct ReadRequest {
     pub length: u32,
     /// The thread that reads; 0: unknown.
     pub thread: u32,
-    /// It goes past the page cache (`O_DIRECT`), so nothing of it is read ahead.
+    /// True if it goes past the page cache (`O_DIRECT`): nothing of it is read ahead.
     pub is_direct: bool,
 }
 
