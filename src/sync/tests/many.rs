@@ -86,7 +86,7 @@ async fn many_changes_are_applied_in_batches_without_the_lists() {
 }
 
 #[tokio::test]
-async fn so_many_changes_that_the_tree_is_written_whole_are_one_commit() {
+async fn changes_that_rewrite_the_tree_are_one_commit() {
     let server = source().await;
     let mut destination = of(&server);
     destination.commit().await;
