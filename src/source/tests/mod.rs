@@ -41,3 +41,18 @@ fn work_over_many_bytes_leaves_the_only_worker_free() {
 
     assert_eq!((others_go_on(FEW), others_go_on(FEW + 1)), (false, true));
 }
+
+/// Discovery looks at the root of a site by itself: the page does not list what is found there.
+#[test]
+fn a_failing_part_is_named_by_how_it_was_found() {
+    let uri = |path: &str| Uri::parse(&format!("https://h/{path}")).unwrap();
+    let told = |part: &str, above: &str| {
+        let cause = http::HttpError::NotSent { uri: uri(part) };
+        let failed = SourceError::Http { location: DocumentLocation::Uri(uri(part)), cause };
+        failed.named_by(&DocumentLocation::Uri(uri(above)), "").to_string()
+    };
+
+    assert!(told("sitemap.xml", "login.html").contains("/sitemap.xml, found at the root of the site, cannot be"));
+    assert!(told("sitemap.xml", "robots.txt").contains("which https://h/robots.txt lists"));
+    assert!(told("list.xml", "").contains("which https://h/ lists"));
+}
