@@ -178,7 +178,7 @@ fn the_lists_are_brought_forward_by_the_changes_since_them() {
 
 /// A file that only a change announced is neither extra nor missing while the change cannot be read.
 #[test]
-fn unread_changes_are_no_ground_for_a_verdict() {
+fn unread_changes_allow_no_verdict() {
     let source = source();
     let base = source.url();
     offer_an_old_list_and_changes(&source);
@@ -214,7 +214,7 @@ fn unread_changes_are_no_ground_for_a_verdict() {
 
 /// Files of a list that cannot be read are not extra.
 #[test]
-fn lists_that_are_incomplete_are_no_ground_for_a_verdict() {
+fn incomplete_lists_allow_no_verdict() {
     let source = source();
     let base = source.url();
     let list = |name: &str| format!("<url><loc>{base}{name}</loc><rs:md capability=\"resourcelist\"/></url>");

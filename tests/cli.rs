@@ -6,9 +6,10 @@ use common::mounted::{Mounted, PROGRAM, run, stderr, stdout};
 use common::source::{Fault, Resource, Source};
 use common::{eventually, source::URLSET};
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// An extended attribute, as getfattr prints it.
@@ -25,7 +26,7 @@ fn mount_returns_with_the_tree_and_unmount_ends_the_process() {
     let mounted = Mounted::prepared(&source.url(), "");
 
     // Standard output is a pipe here: a daemon that kept it would make this wait for ever.
-    let output = mounted.command("-v").stdout(std::process::Stdio::piped()).output().unwrap();
+    let output = mounted.command("-v").stdout(Stdio::piped()).output().unwrap();
 
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
@@ -306,7 +307,7 @@ fn a_closed_pipe_is_no_failure() {
     let closed = || {
         let (reading, writing) = std::io::pipe().unwrap();
         drop(reading);
-        std::process::Stdio::from(writing)
+        Stdio::from(writing)
     };
 
     let explored = Command::new(PROGRAM).args(["explore", &source.url()]).stdout(closed()).output().unwrap();
@@ -353,8 +354,13 @@ fn rewrite_corrects_a_source_published_as_localhost() {
 fn the_demo_publishes_mounts_and_shows_a_change_and_a_page() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("office");
-    let mut demo =
-        Command::new(PROGRAM).arg("demo").arg(&directory).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut demo = Command::new(PROGRAM)
+        .arg("demo")
+        .arg(&directory)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     eventually("the demo is mounted", || directory.join("letters").is_dir());
     let source = attribute(&directory, "user.resyncfs.source");
 
@@ -374,6 +380,9 @@ fn the_demo_publishes_mounts_and_shows_a_change_and_a_page() {
     assert!(run(&["unmount", survey.to_str().unwrap()]).status.success());
     assert!(run(&["unmount", directory.to_str().unwrap()]).status.success());
     eventually("the demo has ended", || demo.try_wait().unwrap().is_some());
+    let mut log = String::new();
+    demo.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert!(!log.contains("INFO"), "{log}");
 }
 
 #[test]

@@ -103,6 +103,13 @@ fn a_name_stands_for_its_mount_and_its_source_everywhere() {
         (output.status.success(), text(output.stdout), text(output.stderr))
     };
     assert!(run(&["mount", "repo"]).0);
+    // Lines before that of the folder take it in.
+    for broken in ["include = [\"a\n", "[x]\n", "type = \"\"\"a\n"] {
+        configure(folder.path(), "repo", &format!("{broken}{}", keys("")));
+        assert_eq!(run(&["unmount", "repo"]), (true, String::new(), String::new()), "{broken}");
+        configure(folder.path(), "repo", &keys("include = [\"a\"]\n"));
+        assert!(run(&["mount", "repo"]).0);
+    }
 
     let said = [
         (&["prefetch", "repo"][..], "1 file downloaded"),

@@ -120,6 +120,24 @@ fn a_refresh_that_fails_says_why_and_exits_with_1() {
     assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
 }
 
+/// The Source is down: each address and each cause is said once.
+#[test]
+fn a_refresh_and_a_prefetch_of_a_source_that_is_down_are_brief() {
+    let source = Source::start();
+    (0..9).for_each(|number| source.put(&format!("a/{number}"), Resource::new(format!("file {number}"))));
+    let mounted = Mounted::new(&source.url(), "poll=1h,timeout=2s,connect-timeout=1s");
+    drop(source);
+
+    let (fetched, refreshed) = (run(&["prefetch"], &mounted.path()), run(&["refresh"], &mounted.path()));
+
+    let last = stderr(&refreshed).lines().last().unwrap_or_default().to_owned();
+    assert!(last.matches("cannot connect").count() == 1 && last.len() < 250, "{last}");
+    assert!(!last.contains("whole Source or nothing"), "{last}");
+    let lines = stderr(&fetched);
+    assert!(lines.contains("8 more files failed for the same reason"), "{lines}");
+    assert_eq!(lines.matches("cannot connect").count(), 1, "{lines}");
+}
+
 /// What `command` has printed on standard error after at most `patience`; it runs on.
 fn printed_within(patience: Duration, what: &str, command: &mut Command) -> (Child, Receiver<String>) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

@@ -48,7 +48,7 @@ fn a_mount_may_have_as_many_files_open_as_the_hard_limit_allows() {
 }
 
 #[test]
-fn few_descriptors_are_no_error_of_a_reader() {
+fn few_descriptors_fail_no_reader() {
     let source = Source::start();
     let bytes = |seed: u64| Random::new(seed).bytes(2000);
     for number in 0..240 {

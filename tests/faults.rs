@@ -12,9 +12,9 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// Faults that a second try mends: the bytes are right.
+/// Faults that a second try repairs: the bytes are right.
 #[test]
-fn what_happens_once_is_mended() {
+fn a_fault_that_happens_once_is_repaired() {
     let source = Source::start();
     let bytes = Random::new(1).bytes(100_000);
     let mut faults = vec![

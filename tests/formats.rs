@@ -358,6 +358,8 @@ fn entries_of_one_address_are_one_resource_for_explore() {
     let (printed, _) = run(&["explore", &format!("{}index.xml", source.url())]);
 
     assert!(printed.contains("Resources    2 in 2 lists"), "{printed}");
+    let sitemap = format!("Sitemap      {}index.xml\n", source.url());
+    assert!(printed.contains(&sitemap) && !printed.contains("Set  "), "{printed}");
     let repeats = "entries for a resource that an earlier entry of the list names: 2";
     assert!(printed.contains(repeats) && printed.contains("list.xml, entry 2: "), "{printed}");
 }

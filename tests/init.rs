@@ -66,6 +66,7 @@ fn questions_at_a_terminal_make_a_mount_and_its_file() {
     assert!(printed.contains("has 1 file") && printed.contains("no unit was enabled: "), "{printed}");
 
     let undo = undo(&printed).replace("resyncfs unmount", &format!("{PROGRAM} unmount"));
+    assert!(printed.contains(&format!("too: resyncfs cache clear {} -o {cache}", source.list_url())), "{printed}");
     let undone = Command::new("bash")
         .args(["-c", &undo])
         .env("CONFIGURATION_DIRECTORY", scratch.path().join("etc"))
@@ -134,6 +135,40 @@ fn a_user_gets_a_mount_that_is_there_after_a_login() {
     assert!(printed.contains("loginctl enable-linger"), "{printed}");
     ann.ok(&["bash", "-c", undo(&printed)]);
     assert_eq!(ann.ok(&["ls", "-A", ".config/resyncfs"]), "");
+}
+
+/// As from the archive in a home folder: no unit is installed, and the program is not in /usr/bin.
+#[test]
+fn a_user_without_an_installed_unit_gets_one() {
+    let (source, machine) = (source(), Machine::boot());
+    let ann: Login<'_> = machine.login("ann");
+    machine.ok(&["rm", "/usr/lib/systemd/user/resyncfs@.service"]);
+    ann.ok(&["install", "-D", "/usr/bin/resyncfs", ".local/bin/resyncfs"]);
+
+    let printed = ann.ok(&[".local/bin/resyncfs", "init", "--yes", &source.list_url(), "repo"]);
+
+    assert_eq!(ann.ok(&["cat", "repo/letters/1851.txt"]), "the storm of the 12th");
+    assert_eq!(ann.property("resyncfs@repo.service", "UnitFileState"), "enabled");
+    let unit = ann.ok(&["cat", ".config/systemd/user/resyncfs@.service"]);
+    assert!(unit.contains("ExecStart=/home/ann/.local/bin/resyncfs mount") && !unit.contains("/usr/bin"), "{unit}");
+    assert!(printed.contains("rm /home/ann/.config/systemd/user/resyncfs@.service"), "{printed}");
+    ann.ok(&["bash", "-c", undo(&printed)]);
+    assert_eq!(ann.ok(&["ls", "-A", ".config/resyncfs"]), "");
+}
+
+/// A person is told what a Source of web pages is before it is mounted.
+#[test]
+fn web_pages_are_named_before_the_questions() {
+    let (source, scratch) = (Source::start(), tempfile::tempdir().unwrap());
+    source.put("about", Resource { media_type: "text/html".into(), ..Resource::bare("<html>") });
+    let file = scratch.path().join("a file");
+    fs::write(&file, "").unwrap();
+
+    let mut command = program(scratch.path());
+    let refused = command.args(["init", "--yes", "--name", "x", &source.list_url()]).arg(&file).output().unwrap();
+
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(errors.contains("web pages: pages only; their pictures and PDFs will not appear."), "{errors}");
 }
 
 #[test]

@@ -223,7 +223,7 @@ fn a_second_mount_of_the_same_source_names_the_first() {
 }
 
 #[test]
-fn other_documents_in_an_index_of_lists_are_no_files() {
+fn other_documents_in_an_index_of_lists_are_not_files() {
     let source = Source::start();
     let base = source.url();
     source.put("a", Resource::new("a"));

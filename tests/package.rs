@@ -3,6 +3,8 @@
 mod common;
 
 use common::source::{Resource, Source};
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -37,6 +39,7 @@ there resyncfs --version
 for page in man1/resyncfs.1 man1/resyncfs-mount.1 man5/resyncfs.conf.5 man7/resyncfs-semantics.7 man7/resyncfs-messages.7 man7/resyncfs-metrics.7 man8/mount.resyncfs.8 man8/mount.fuse.resyncfs.8; do
   there gzip -dc "/usr/share/man/$page.gz" | grep -q '^\.TH'
 done
+there gzip -dc /usr/share/man/man1/resyncfs-mount.1.gz | grep -A1 '^\.SH SYNOPSIS' | grep -qF 'resyncfs mount\fR [OPTIONS] <SOURCE|NAME> [DIR]'
 step manual pages
 there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs m); COMP_CWORD=1; _resyncfs resyncfs m resyncfs; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx mount
 there touch /etc/resyncfs/harbour.toml
@@ -76,14 +79,14 @@ fn program(name: &str, arguments: &[&str]) -> String {
     said
 }
 
-/// The packages of the program under test, built once: Debian's, and the RPM.
-fn packages() -> &'static [PathBuf; 2] {
-    static BUILT: OnceLock<(tempfile::TempDir, [PathBuf; 2])> = OnceLock::new();
+/// The packages of the program under test, built once: Debian's, the RPM, and the archive.
+fn packages() -> &'static [PathBuf; 3] {
+    static BUILT: OnceLock<(tempfile::TempDir, [PathBuf; 3])> = OnceLock::new();
     let (_, packages) = BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let said = program("scripts/package", &["--debug", "--rpm", folder.path().to_str().unwrap()]);
+        let said = program("scripts/package", &["--debug", "--rpm", "--archive", folder.path().to_str().unwrap()]);
         let path = |kind| said.lines().rfind(|line| line.ends_with(kind)).unwrap_or_else(|| panic!("{said}")).into();
-        (folder, [".deb", ".rpm"].map(path))
+        (folder, [".deb", ".rpm", ".tar.gz"].map(path))
     });
     packages
 }
@@ -139,12 +142,35 @@ fn checksums_and_a_bill_of_materials_are_beside_the_packages() {
         serde_json::from_slice(&std::fs::read(folder.join(&files(".cdx.json")[0])).unwrap()).unwrap();
 
     assert!(checked.success());
-    for name in [".deb", ".rpm", ".cdx.json"].iter().flat_map(|ending| files(ending)) {
+    for name in [".deb", ".rpm", ".tar.gz", ".cdx.json"].iter().flat_map(|ending| files(ending)) {
         assert!(sums.lines().any(|line| line.ends_with(&format!("  {name}"))), "{name} is not in\n{sums}");
     }
     assert_eq!((bill["bomFormat"].as_str(), bill["specVersion"].as_str()), (Some("CycloneDX"), Some("1.5")));
     let linked = |name: &str| bill["components"].as_array().unwrap().iter().any(|crate_| crate_["name"] == name);
     assert!(linked("tokio") && linked("ring") && !linked("proptest") && !linked("s3s"));
+}
+
+/// A link in place of a folder stays: on Fedora and Arch `/usr/sbin` is one.
+#[test]
+fn the_archive_replaces_no_link_of_the_machine() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |path: &str| root.path().join(path);
+    for folder in ["usr/bin", "usr/lib"] {
+        fs::create_dir_all(path(folder)).unwrap();
+    }
+    for (link, target) in [("usr/sbin", "bin"), ("lib", "usr/lib"), ("bin", "usr/bin")] {
+        symlink(target, path(link)).unwrap();
+    }
+    let archive = packages()[2].to_str().unwrap();
+
+    program("tar", &["-C", root.path().to_str().unwrap(), "-xf", archive]);
+
+    assert_eq!(fs::read_link(path("usr/sbin")).unwrap(), Path::new("bin"));
+    assert!(path("usr/bin/resyncfs").is_file() && path("usr/lib/systemd/system/resyncfs@.service").is_file());
+    assert_eq!(fs::canonicalize(path("usr/sbin/mount.resyncfs")).unwrap(), path("usr/bin/resyncfs"));
+    let home = tempfile::tempdir().unwrap();
+    program("tar", &["-C", home.path().to_str().unwrap(), "--strip-components=2", "-xf", archive, "./usr"]);
+    assert!(home.path().join("bin/resyncfs").is_file() && home.path().join("share/man/man1/resyncfs.1.gz").is_file());
 }
 
 #[test]

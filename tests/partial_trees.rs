@@ -491,7 +491,7 @@ fn files_that_only_manifests_name_are_shown_and_read() {
 
 /// What calls itself a Change List, or is called one, and lists packages is no list of files.
 #[test]
-fn the_packages_of_a_change_list_are_no_files() {
+fn packages_in_a_change_list_are_not_files() {
     for md in ["<rs:md capability=\"changelist\" from=\"2024-01-02T00:00:00Z\"/><url>", "<url>"] {
         let source = source();
         source.document("changes.xml", list(&source, &["1.zip", "2.zip"]).replacen("<url>", md, 1));

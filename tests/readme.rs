@@ -119,7 +119,7 @@ Cache, paths and addresses
     what_is_mounted_is_never_cleared_and_what_it_shares_stays
   tests/names.rs: every_address_leads_to_its_path_and_back
 Audit
-  tests/audit.rs: what_the_source_lists_now_is_compared_with_what_is_shown, unread_changes_are_no_ground_for_a_verdict,
+  tests/audit.rs: what_the_source_lists_now_is_compared_with_what_is_shown, unread_changes_allow_no_verdict,
     sha256sum_accepts_the_manifest_within_the_mount
 Changes
   src/sync/tests/lost.rs: a_child_that_fails_holds_no_other_and_is_applied_later,

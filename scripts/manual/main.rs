@@ -4,6 +4,7 @@
 
 mod markdown;
 
+use clap::Command;
 use clap_mangen::roff::{Roff, bold, roman};
 use markdown::roff;
 use resyncfs::cli::help::TOPICS;
@@ -42,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(&folder)?;
     let write = |name: &str, page: String| fs::write(folder.join(name), page);
 
-    clap_mangen::generate_to(cli::command(), &folder)?;
+    clap_mangen::generate_to(with_short_synopsis(cli::command()), &folder)?;
     for page in fs::read_dir(&folder)? {
         name_notes(&page?.path())?;
     }
@@ -62,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         write(&format!("{name}.7"), page)?;
     }
 
-    let helper = clap_mangen::Man::new(cli::mount_helper_command());
+    let helper = clap_mangen::Man::new(with_short_synopsis(cli::mount_helper_command()));
     let (mut synopsis, mut arguments) = (Vec::new(), Vec::new());
     helper.render_synopsis_section(&mut synopsis)?;
     helper.render_options_section(&mut arguments)?;
@@ -73,6 +74,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     page += &String::from_utf8(arguments)?.replace(EXTRA, ".SH \"EXIT STATUS\"");
     write("mount.resyncfs.8", page + &options("MOUNT OPTIONS") + &see_also("mount.resyncfs(8)"))?;
     Ok(())
+}
+
+/// A command, and those below it, whose synopsis is the first line of its `--help`: with `[OPTIONS]` for all of them.
+fn with_short_synopsis(mut command: Command) -> Command {
+    command.build();
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").trim().to_owned();
+    command.override_usage(usage).mut_subcommands(with_short_synopsis)
 }
 
 /// The notes of resyncfs(1) are its exit codes.

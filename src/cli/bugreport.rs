@@ -141,7 +141,7 @@ fn journal(process: Option<u32>) -> io::Result<String> {
     command.args(["--quiet", "--no-pager", "--output=short-iso", "--lines=5000", &process]).stdin(Stdio::null());
     let text = String::from_utf8_lossy(&command.output()?.stdout).into_owned();
     Ok(if text.is_empty() {
-        "the log went to standard error, and the journal has no line of it\n".to_owned()
+        "the log went to standard error, and the journal has none of its lines\n".to_owned()
     } else {
         text
     })

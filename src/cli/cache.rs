@@ -46,7 +46,7 @@ enum CacheCommand {
         /// Remove all trees; exit code 6 if some stay because they are mounted
         #[arg(long, group = "which")]
         all: bool,
-        /// Remove all trees that are not mounted; those that are mounted are no failure
+        /// Remove all trees that are not mounted; mounted trees are skipped
         #[arg(long, group = "which")]
         unused: bool,
         /// A name that `list` shows, or its beginning, or the address of a Source: all its trees
@@ -157,7 +157,7 @@ fn clear(cache: &CacheFolder, name: Option<&str>, unused: bool) -> Result<Exit, 
     }
     let in_use = cleared.in_use.iter().map(|tree| {
         let holder = tree.holder.as_deref().unwrap_or("another process");
-        let end = tree.mounted.iter().map(|directory| format!("; end it first with: resyncfs unmount {directory}"));
+        let end = tree.mounted.iter().map(|directory| format!("; unmount it first: resyncfs unmount {directory}"));
         format!("{} stays: it is in use by {holder}{}", tree.source, end.collect::<String>())
     });
     Err(CliError::new(Exit::Busy, in_use.collect::<Vec<_>>().join("\n")))

@@ -7,8 +7,10 @@ use super::{CliError, Exit, complain, print, print_json};
 use crate::control::api::{
     EvictEvent, PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Request, Stopped,
 };
+use crate::source::http::silent_host;
 use clap_complete::engine::ArgValueCompleter;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::sync::mpsc::Receiver;
 
@@ -68,6 +70,7 @@ async fn show_prefetch(
     mut events: Receiver<PrefetchEvent>,
 ) -> Result<Exit, CliError> {
     let (mut exit, mut is_warned) = (Exit::Success, false);
+    let mut silent: BTreeMap<String, u64> = BTreeMap::new();
     let say = |text: String| if json { Ok(()) } else { print(&text) };
     while let Some(event) = events.recv().await {
         if json
@@ -86,7 +89,13 @@ async fn show_prefetch(
             }
             PrefetchEvent::Failed(failed) => {
                 exit = Exit::Failure;
-                if !json {
+                // One line for each host that does not answer: all its files fail.
+                let before = silent_host(&failed.why).map(|host| silent.entry(host.to_owned()).or_default());
+                let is_repeated = before.is_some_and(|files| {
+                    *files += 1;
+                    *files > 1
+                });
+                if !json && !is_repeated {
                     progress.print(|| within.complain(&failed.path, &failed.why));
                 }
             }
@@ -103,6 +112,9 @@ async fn show_prefetch(
             }
             PrefetchEvent::Done(summary) => {
                 progress.finish();
+                for (host, files) in silent.iter().filter(|(_, files)| !json && **files > 1) {
+                    complain(host, &format!("{} failed for the same reason", count(*files - 1, "more file")));
+                }
                 say(done(&summary))?;
                 return summary.stopped.map_or(Ok(exit), |stopped| Err(ended_early(stopped)));
             }

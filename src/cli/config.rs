@@ -7,6 +7,7 @@
 
 use super::args::{OptionWords, Options, absolute, string};
 use super::option_files::{Access, read_text, take_credentials_of_service};
+use super::render::printable_value;
 use super::{CliError, Exit};
 use crate::source::{EntryPoint, EntryPointError};
 use rustix::process::geteuid;
@@ -84,10 +85,14 @@ fn no_source(word: &str, cause: &EntryPointError) -> CliError {
 /// The folder of a mount: for a NAME the one in its file, whatever is wrong with other keys, otherwise the path itself.
 pub fn directory(word: &Path) -> Result<PathBuf, CliError> {
     let Some((file, text)) = word.to_str().map(text_of).transpose()?.flatten() else { return Ok(word.to_owned()) };
-    let (table, _) = DeTable::parse_recoverable(&text);
-    let named = table.get_ref().get("directory").and_then(|value| absolute(string(value.get_ref()).ok()?).ok());
-    match named {
-        Some(directory) => Ok(directory.into()),
+    let named = |text: &str| {
+        let (table, _) = DeTable::parse_recoverable(text);
+        let value = table.get_ref().get("directory")?.get_ref();
+        Some(absolute(string(value).ok()?).ok()?.into())
+    };
+    // The line of its own counts where the lines before it are broken.
+    match named(&text).or_else(|| text.lines().find_map(named)) {
+        Some(directory) => Ok(directory),
         None => Ok(ConfigFile::parse(&text, &file)?.directory.unwrap_or_else(|| word.to_owned())),
     }
 }
@@ -107,16 +112,23 @@ fn files_of(name: &str) -> Vec<PathBuf> {
 /// The folder that systemd names (ConfigurationDirectory=) alone, else the user's own and the system's. Root does not read a user's,
 /// not even where `sudo` kept that user's environment: the file decides what root runs and which secrets it sends.
 fn folders() -> Vec<PathBuf> {
-    let named = |variable: &str| {
-        let value = std::env::var_os(variable)?;
-        std::env::split_paths(&value).next().filter(|folder| folder.is_absolute())
-    };
     if let Some(folder) = named("CONFIGURATION_DIRECTORY") {
         return vec![folder];
     }
-    let home = || std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".config"));
-    let own = if geteuid().is_root() { None } else { named("XDG_CONFIG_HOME").or_else(home) };
+    let own = if geteuid().is_root() { None } else { of_user() };
     own.map(|own| own.join("resyncfs")).into_iter().chain([FOLDER.into()]).collect()
+}
+
+/// The folder that `variable` names.
+fn named(variable: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(variable)?;
+    std::env::split_paths(&value).next().filter(|folder| folder.is_absolute())
+}
+
+/// The folder of this user's configuration.
+pub fn of_user() -> Option<PathBuf> {
+    let home = || std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".config"));
+    named("XDG_CONFIG_HOME").or_else(home)
 }
 
 /// The file of a NAME and its text; `None` where `word` is no NAME or has no file.
@@ -183,9 +195,11 @@ impl ConfigFile {
         let file = file.display();
         let line = |offset: usize| text.get(..offset).unwrap_or(text).matches('\n').count() + 1;
         let refuse = |offset: usize, reason: &str| CliError::usage(format!("{file}:{}: {reason}", line(offset)));
-        let table = DeTable::parse(text)
-            .map_err(|cause| refuse(cause.span().map_or(0, |span| span.start), cause.message()))?
-            .into_inner();
+        let broken = |cause: toml::de::Error| {
+            let at = cause.span().map_or(0, |span| span.start);
+            refuse(at, &no_toml(cause.message(), text.lines().nth(line(at) - 1).unwrap_or_default()))
+        };
+        let table = DeTable::parse(text).map_err(broken)?.into_inner();
         let (mut source, mut directory, mut words) = (None, None, OptionWords::default());
         for (key, value) in &table {
             let (name, offset, value) = (key.get_ref().as_ref(), key.span().start, value.get_ref());
@@ -203,12 +217,22 @@ impl ConfigFile {
     }
 }
 
+/// Why a line cannot be read. A secret may stand in it, so that only its key is shown.
+fn no_toml(cause: &str, line: &str) -> String {
+    let key = line.split_once('=').map(|(key, _)| printable_value(key.trim()));
+    match key {
+        Some(key) if cause.starts_with("duplicate") => format!("{key}: the key is a duplicate of an earlier one"),
+        Some(key) => format!("not valid TOML: {key} = …; write it as in: source = \"https://repo.example.org/\""),
+        None => "not valid TOML; write a line as in: source = \"https://repo.example.org/\"".to_owned(),
+    }
+}
+
 fn source_of(value: &DeValue<'_>) -> Result<String, &'static str> {
     let text = string(value)?;
     let authority = text.split_once("://").map(|(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or_default());
     if authority.is_some_and(|authority| authority.contains('@')) {
         return Err(
-            "others can read a user name and a password here; put them into a file (chmod 600) and name the file: netrc = \"FILE\"",
+            "other users can read a user name and a password here; put them into a file (chmod 600) and name the file: netrc = \"FILE\"",
         );
     }
     if text.starts_with("./") || text.starts_with("../") {
@@ -235,21 +259,23 @@ mod tests {
             ("poll = \"soon\"", 2, "5m"),
             ("noxattr = \"yes\"", 2, "true, false"),
             ("umask = 27", 2, "0o027"),
-            ("host = { a = 1 }", 2, "no table"),
+            ("host = { a = 1 }", 2, "cannot be a table"),
             ("cache-size = 99999999999999999999", 2, "too big"),
             ("host = 5", 2, "in quotes"),
             ("cache = true", 2, "in quotes"),
             ("log = 5", 2, "in quotes"),
             ("noxattr = 1", 2, "true or false"),
-            ("poll = [\"5m\"]", 2, "no list"),
+            ("poll = [\"5m\"]", 2, "not a list"),
             ("directory = \"mnt\"", 2, "begins with /"),
             ("netrc = \"machine h login l password s3cr3t\"", 2, "begins with /"),
             ("cert = \"\"\"-----BEGIN PRIVATE KEY-----\ns3cr3t\"\"\"", 2, "chmod 600"),
             ("bearer = \"s3cr3t\"", 2, "bearer-file"),
             ("password = \"s3cr3t\"", 2, "netrc"),
             ("headers = [\"X-Key: s3cr3t\"]", 2, "header-file"),
-            ("poll = \"5m", 2, ""),
-            ("poll = \"5m\"\npoll = \"6m\"", 3, "duplicate"),
+            ("poll = \"5m", 2, "not valid TOML: poll = …; write it as in: source = \"https://"),
+            ("netrc = s3cr3t", 2, "not valid TOML: netrc = …"),
+            ("s3cr3t", 2, "not valid TOML; write a line as in: source ="),
+            ("poll = \"5m\"\npoll = \"6m\"", 3, "poll: the key is a duplicate"),
         ] {
             let text = format!("source = \"https://h/\"\n{keys}");
             let refused = parse(&text).and_then(|file| file.words.parse().map_err(|it| it.message)).unwrap_err();

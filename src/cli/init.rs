@@ -11,6 +11,7 @@ use crate::source::EntryPoint;
 use clap_complete::engine::ArgValueCompleter;
 use rustix::process::geteuid;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +23,8 @@ const INDEXERS: [&str; 3] = ["baloo_file_extr", "tracker-extract", "localsearch-
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "It asks at most three questions, writes /etc/resyncfs/NAME.toml (without root: ~/.config/resyncfs/NAME.toml), \
-makes DIR, and enables the systemd unit resyncfs@NAME. At the end it prints how to undo this."
+makes DIR, and enables the systemd unit resyncfs@NAME. Where that unit is not installed, it writes one for this program. At the end \
+it prints how to undo all this."
 )]
 pub struct InitArgs {
     /// Options of mount, which become keys of the file
@@ -63,6 +65,7 @@ pub fn run(args: InitArgs, verbosity: u8) -> Result<Exit, CliError> {
     };
     let file = config::new_file(&name)?;
 
+    let wanted_cache = wanted.options.cache.folder.as_ref().map(|folder| folder.display().to_string());
     let report = explore::survey(&args.source, wanted.options, verbosity)?;
     report.usable()?;
     eprint(&format!("{}\n", report.summary()));
@@ -100,7 +103,10 @@ pub fn run(args: InitArgs, verbosity: u8) -> Result<Exit, CliError> {
         let _ = made.then(|| std::fs::remove_dir(&directory));
         return Err(refused);
     }
-    let done = Done { name, file, directory: made.then_some(directory) };
+    let cleared = std::iter::once(format!("resyncfs cache clear {}", quoted(&source)));
+    let cleared = cleared.chain(wanted_cache.map(|folder| format!("-o {}", quoted(&format!("cache={folder}")))));
+    let cleared = cleared.collect::<Vec<_>>().join(" ");
+    let mut done = Done { name, file, directory: made.then_some(directory), unit_file: None, cleared };
     let unit = done.enable();
     let started = match &unit {
         Ok(()) => done.start_unit(),
@@ -141,6 +147,10 @@ struct Done {
     file: PathBuf,
     /// The folder, where it was made.
     directory: Option<PathBuf>,
+    /// The unit of all mounts, where it was made.
+    unit_file: Option<PathBuf>,
+    /// The command that deletes the cached files.
+    cleared: String,
 }
 
 impl Done {
@@ -148,15 +158,18 @@ impl Done {
         format!("resyncfs@{}.service", self.name)
     }
 
-    /// Enables the unit; an error is the reason why systemd cannot.
-    fn enable(&self) -> Result<(), String> {
+    /// Enables the unit, which is made where none is installed; an error is the reason why systemd cannot.
+    fn enable(&mut self) -> Result<(), String> {
         if !Path::new("/run/systemd/system").exists() {
             return Err("systemd does not run here".to_owned());
         }
-        // It names the unit that is not installed, and the manager that does not answer.
-        systemctl(&["cat", &self.unit()])?;
         systemctl(&["daemon-reload"])?;
-        systemctl(&["enable", &self.unit()])
+        let unit = self.unit();
+        if let Err(missing) = systemctl(&["cat", &unit]) {
+            self.unit_file = Some(write_unit().map_err(|cause| format!("{missing}; and none can be made: {cause}"))?);
+            systemctl(&["daemon-reload"])?;
+        }
+        systemctl(&["enable", &unit])
     }
 
     fn start_unit(&self) -> Result<(), CliError> {
@@ -185,8 +198,11 @@ impl Done {
         let systemctl = if geteuid().is_root() { "systemctl" } else { "systemctl --user" };
         let unit = format!("resyncfs@{name}");
         let mut text = String::from("\n");
-        let made = folder.iter().map(|folder| format!(" and {folder}")).collect::<String>();
-        let _ = writeln!(text, "Made         {file}{made}");
+        let unit_file = self.unit_file.as_ref().map(|file| quoted(&file.to_string_lossy()));
+        let made: Vec<&String> = [Some(&file), folder.as_ref(), unit_file.as_ref()].into_iter().flatten().collect();
+        made.iter().enumerate().for_each(|(number, path)| {
+            let _ = writeln!(text, "{:<12} {path}", if number == 0 { "Made" } else { "" });
+        });
         let (change, unmount) = match &no_unit {
             None => {
                 let now = if is_mounted { "now and " } else { "" };
@@ -208,8 +224,33 @@ impl Done {
         let _ = writeln!(text, "Change it    edit {file}, then: {change}");
         let remove = folder.map(|folder| format!(" && rmdir {folder}")).unwrap_or_default();
         let _ = writeln!(text, "Undo it      {unmount} && rm {file}{remove}");
+        let _ = writeln!(text, "             to delete the cached files too: {}", self.cleared);
+        if let Some(unit_file) = unit_file {
+            let _ = writeln!(text, "             if no other mount uses the unit: rm {unit_file}");
+        }
         text
     }
+}
+
+/// Writes the unit of all mounts, of root or of this user, for this program where it is.
+fn write_unit() -> Result<PathBuf, String> {
+    let (folder, text) = match geteuid().is_root() {
+        true => (Some("/etc".into()), include_str!("../../scripts/systemd/resyncfs@.service")),
+        false => (config::of_user(), include_str!("../../scripts/systemd/user/resyncfs@.service")),
+    };
+    let folder = folder.ok_or("this user has no home folder")?.join("systemd");
+    let file = folder.join(if geteuid().is_root() { "system" } else { "user" }).join("resyncfs@.service");
+    let program = std::env::current_exe().map_err(|cause| cause.to_string())?.to_string_lossy().into_owned();
+    if quoted(&program) != program {
+        return Err(format!("a unit cannot name {program}"));
+    }
+    let text = text.replace("/usr/bin/resyncfs", &program);
+    let write = || {
+        file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        File::create_new(&file)?.write_all(text.as_bytes())
+    };
+    write().map_err(|cause| format!("{}: {cause}", file.display()))?;
+    Ok(file)
 }
 
 /// Runs systemctl, for the system or for this user; an error is what it printed.
@@ -225,7 +266,7 @@ fn systemctl(words: &[&str]) -> Result<(), String> {
 
 /// A word as a shell takes it.
 fn quoted(word: &str) -> String {
-    match word.chars().all(|c| c.is_alphanumeric() || "/._-@+".contains(c)) {
+    match word.chars().all(|c| c.is_alphanumeric() || "/._-@+:=".contains(c)) {
         true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', r"'\''")),
     }
@@ -241,12 +282,15 @@ mod tests {
             name: "repo".into(),
             file: "/etc/resyncfs/repo.toml".into(),
             directory: Some("/mnt/it's repo".into()),
+            unit_file: None,
+            cleared: "resyncfs cache clear https://repo.example.org/".into(),
         };
 
         let text = done.text("at each boot", Some("systemd does not run here".into()), true);
 
         assert!(text.contains("now; no unit was enabled: systemd does not run here"), "{text}");
         let undo = r"resyncfs unmount repo && rm /etc/resyncfs/repo.toml && rmdir '/mnt/it'\''s repo'";
-        assert!(text.ends_with(&format!("Undo it      {undo}\n")), "{text}");
+        assert!(text.contains(&format!("Undo it      {undo}\n")), "{text}");
+        assert!(text.ends_with("too: resyncfs cache clear https://repo.example.org/\n"), "{text}");
     }
 }

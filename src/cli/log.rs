@@ -39,9 +39,14 @@ pub enum LogTarget {
 
 /// Starts the log; after a fork only, since it may start threads.
 pub fn start_logging(verbosity: u8, target: LogTarget) {
+    start_logging_of(verbosity, target, "warn,fuser=error,resyncfs=info");
+}
+
+/// Starts the log with `quiet` as its filter where no more is wanted.
+pub fn start_logging_of(verbosity: u8, target: LogTarget, quiet: &str) {
     let default = match verbosity {
         // fuser warns of an unmount by another process, which is how most mounts end, and of requests that a read-only tree refuses.
-        0 => "warn,fuser=error,resyncfs=info",
+        0 => quiet,
         1 => "info,fuser=error,resyncfs=debug",
         _ => "debug,resyncfs=trace",
     };

@@ -157,6 +157,12 @@ impl CliError {
         CliError::new(exit, format!("{}: {what}", path.display()))
     }
 
+    /// The failure with its mount at the beginning of the message.
+    fn of_mount(self, directory: &Path) -> CliError {
+        let is_named = self.message.starts_with(&format!("{}: ", directory.display()));
+        if is_named { self } else { CliError::at(self.exit, directory, self.message) }
+    }
+
     /// A failure with the whole chain of causes as its message.
     pub fn of(exit: Exit, cause: &dyn Error) -> CliError {
         CliError { exit, message: chain(cause) }

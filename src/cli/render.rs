@@ -264,13 +264,13 @@ mod tests {
     #[test]
     fn times_in_a_message_are_local_and_addresses_stay() {
         let clock = Clock { now: at(0), zone: TimeZone::fixed(jiff::tz::offset(2)) };
-        let message = "http://h/2026-01-02T03:00:00Z.xml is of 2026-01-02T03:00:00.123456789Z, older than the list of \
-                       2026-01-02T04:00:00Z that is shown (2026-01-02T05:00:00Z): at=2026-01-02T03:00:00Z";
+        let message = "http://h/2026-01-02T03:00:00Z.xml dates from 2026-01-02T03:00:00.123456789Z and is older than the list of \
+                       2026-01-02T04:00:00Z (2026-01-02T05:00:00Z): at=2026-01-02T03:00:00Z";
 
         let shown = clock.localized(message);
 
-        let expected = "http://h/2026-01-02T03:00:00Z.xml is of 2026-01-02 05:00:00, older than the list of \
-                        2026-01-02 06:00:00 that is shown (2026-01-02 07:00:00): at=2026-01-02T03:00:00Z";
+        let expected = "http://h/2026-01-02T03:00:00Z.xml dates from 2026-01-02 05:00:00 and is older than the list of \
+                        2026-01-02 06:00:00 (2026-01-02 07:00:00): at=2026-01-02T03:00:00Z";
         assert_eq!(shown, expected);
         assert_eq!(
             Clock::at(at(0)).localized("as of 2026-01-02T03:00:00Z:\n no"),

@@ -94,7 +94,7 @@ async fn parsed(request: extract::Request, patience: Duration) -> Result<Request
         Ok(Ok(body)) => body,
         // Where the connection broke there is no client to get this answer.
         Ok(Err(_)) => {
-            let error = format!("a request holds at most {} MiB; make several of it", MAX_REQUEST >> 20);
+            let error = format!("a request may have at most {} MiB; split it", MAX_REQUEST >> 20);
             return Err((StatusCode::PAYLOAD_TOO_LARGE, error));
         }
         Err(_) => {

@@ -57,8 +57,8 @@ rules! {
     ElementSpelling "7" "elements in the wrong letter case";
     ElementUnknown "7" "elements that the Sitemap protocol does not define";
     LineUnreadable "7" "lines of a text that are neither a URL alone nor URL, length and path";
-    HeaderAfterEntries "7" "rs:md or rs:ln of the document behind its entries";
-    ContentAfterRoot "7" "content behind the root element";
+    HeaderAfterEntries "7" "rs:md or rs:ln of the document after its entries";
+    ContentAfterRoot "7" "content after the root element";
     MetadataMissing "7" "ResourceSync documents that do not state their capability";
     SitemapLine "6.3.4" "Sitemap lines of robots.txt without an address";
     SitemapIsPage "6.3.4" "web pages that robots.txt names as sitemaps";

@@ -22,7 +22,7 @@ pub(super) enum Json<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     /// A web page, as of an error or a login; its beginning.
-    #[error("a web page stands in the place of JSON: {0:?}")]
+    #[error("a web page instead of JSON: {0:?}")]
     Page(String),
     /// Broken, cut off, nested too deeply, or of too many values.
     #[error("not JSON that can be read")]

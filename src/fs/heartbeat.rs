@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn more_threads_than_places_are_no_harm() {
+    fn more_threads_than_places_do_no_harm() {
         let heartbeat = Heartbeat::default();
 
         let busy: Vec<_> = (0..THREADS + 3).map(|_| heartbeat.busy()).collect();

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_is_dropped_while_it_waits_takes_nothing() {
+    async fn a_dropped_waiter_reserves_nothing() {
         let budget = Budget::new(100);
         let held = budget.reserve(50).await;
         let mut large = Box::pin(budget.reserve(80));

@@ -145,7 +145,8 @@ pub enum SourceError {
     },
     /// A document that another names fails for now, or may not be read.
     #[error(
-        "{location}, which {named_by} lists, cannot be read now, and a mount shows the whole Source or nothing; try again later{instead}"
+        "{location}, {}, cannot be read now, and a mount shows the whole Source or nothing; try again later{instead}",
+        origin(.location, .named_by)
     )]
     Part {
         /// The document.
@@ -220,6 +221,17 @@ pub enum SourceError {
         #[source]
         cause: std::io::Error,
     },
+}
+
+/// How a document was found, for a person. Nothing needs to list the sitemap at the root of a site: discovery looks there by itself.
+fn origin(location: &DocumentLocation, named_by: &DocumentLocation) -> String {
+    let is_list = |uri: &Uri| [".xml", ".txt", ".gz"].iter().any(|ending| uri.path().ends_with(ending));
+    match (location.uri(), named_by.uri()) {
+        (Some(uri), Some(named_by)) if uri.path() == "/sitemap.xml" && !is_list(named_by) => {
+            "found at the root of the site".to_owned()
+        }
+        _ => format!("which {named_by} lists"),
+    }
 }
 
 /// Advice where nothing was found: a wrong address, or a missing password.

@@ -31,7 +31,7 @@ pub enum SyncError {
     NothingToShow(String),
     /// The lists served are older than what is shown.
     #[error(
-        "{location} is of {at}, older than the list of {shown} that is shown: a cache between may be outdated, and a later \
+        "{location} dates from {at} and is older than the list shown ({shown}): a cache in between may be outdated, and a later \
          refresh tries again"
     )]
     OlderList {

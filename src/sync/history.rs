@@ -75,7 +75,7 @@ impl Synchronizer {
         }
         if step.sets.is_empty() {
             let earliest = match search.earliest {
-                Some(earliest) => format!("its oldest list is of {earliest}"),
+                Some(earliest) => format!("its oldest list dates from {earliest}"),
                 None => "its lists have no times".to_owned(),
             };
             return Err(SyncError::NothingToShow(format!("the Source has no list as old as {as_of}: {earliest}")));

@@ -8,8 +8,10 @@ use crate::catalog::Committed;
 use crate::document;
 use crate::platform::error_chain::chain;
 use crate::source::Missing;
+use crate::source::http::silent_host;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -81,9 +83,11 @@ pub struct Refreshed {
 }
 
 impl Refreshed {
-    /// The causes of all documents that failed; `None` where none did.
+    /// The causes of all documents that failed, that of a host which does not answer once; `None` where none did.
     pub fn why(&self) -> Option<String> {
-        let all: Vec<&str> = self.failed.iter().map(|failed| failed.why.as_str()).collect();
+        let mut hosts = HashSet::new();
+        let all = self.failed.iter().map(|failed| failed.why.as_str());
+        let all: Vec<&str> = all.filter(|why| silent_host(why).is_none_or(|host| hosts.insert(host))).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 }
@@ -100,7 +104,7 @@ pub struct FailedDocument {
 impl FailedDocument {
     /// A document that fails by `cause`.
     pub(super) fn of(cause: &SyncError) -> FailedDocument {
-        FailedDocument { why: chain(cause), kind: cause.kind() }
+        FailedDocument { why: chain(cause.of_refresh()), kind: cause.kind() }
     }
 }
 

@@ -115,10 +115,10 @@ const AGAIN: u64 = 10_000;
 
 /// A second walk by `grep`, all of it in both caches.
 pub fn warm_grep() -> Vec<Row> {
-    with_programs("warm `grep -r` over 10000 small cached files, RTT 0", &[], of_a_second_grep)
+    with_programs("warm `grep -r` over 10000 small cached files, RTT 0", &[], second_grep_rows)
 }
 
-fn of_a_second_grep() -> Vec<Row> {
+fn second_grep_rows() -> Vec<Row> {
     let nginx = Nginx::serving_at(HERE, |root| make_files(root, AGAIN, 100, 1000));
     let work = |folder: &Path| {
         let of_all = || {

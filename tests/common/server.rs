@@ -391,6 +391,9 @@ impl Shared {
                     return Ok(());
                 }
             }
+            if self.is_stopped.load(Ordering::SeqCst) {
+                return Ok(());
+            }
             let mut words = head.split(' ');
             let (method, path) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
             let busy = Busy::new(&self.busy);

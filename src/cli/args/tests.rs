@@ -278,7 +278,7 @@ fn a_bad_value_is_refused_with_a_good_one() {
         ("metrics-listen=9464", "127.0.0.1:9464"),
         ("deny=", "tumblerd"),
         ("include=[", "docs/**"),
-        ("conforms=dc", "no URI of its own"),
+        ("conforms=dc", "is relative"),
         ("with=all", "describes"),
         ("alternate=pdf", "application/pdf"),
         ("at=yesterday", "2024-05-01T10:00:00Z"),

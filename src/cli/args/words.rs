@@ -86,7 +86,7 @@ impl Word {
         match (&self.value, refused.get(ContextKind::ValidValue)) {
             (None, _) => format!("needs a value: {}={}", self.name, placeholder(&arg)),
             (Some(value), Some(ContextValue::Strings(valid))) => {
-                format!("{value:?} is none of: {}", valid.join(", "))
+                format!("{value:?} is not one of: {}", valid.join(", "))
             }
             _ => refused.source().map_or_else(|| refused.kind().to_string(), ToString::to_string),
         }
@@ -263,8 +263,8 @@ fn text(arg: &Arg, value: &DeValue<'_>) -> Result<String, String> {
         DeValue::Integer(number) if is_number => i64::from_str_radix(number.as_str(), number.radix())
             .map(|number| number.to_string())
             .map_err(|_| format!("{number} is too big")),
-        DeValue::Array(_) => Err("takes one value, no list".to_owned()),
-        DeValue::Table(_) => Err("takes no table".to_owned()),
+        DeValue::Array(_) => Err("takes one value, not a list".to_owned()),
+        DeValue::Table(_) => Err("cannot be a table".to_owned()),
         _ if form == "true|false" => Err("is true or false, without quotes".to_owned()),
         _ => Err(format!("must be in quotes: {} = \"{form}\"", arg.get_long().unwrap_or_default())),
     }
@@ -280,7 +280,7 @@ pub fn absolute(path: &str) -> Result<&str, &'static str> {
     if path.starts_with('/') {
         Ok(path)
     } else if path.contains('\n') || path.starts_with("-----BEGIN") {
-        Err("others can read what stands here; put the secret into a file (chmod 600) and name the file here")
+        Err("other users can read this; put the secret into a file (chmod 600) and name the file here")
     } else {
         Err("must be a path that begins with /")
     }
@@ -403,9 +403,7 @@ pub fn secret_refusal(name: &str) -> Option<String> {
         "key" | "private-key" | "passphrase" => "cert",
         _ => return None,
     };
-    Some(format!(
-        "others can read what stands here; put the secret into a file (chmod 600) and name the file: {option}=FILE"
-    ))
+    Some(format!("other users can read this; put the secret into a file (chmod 600) and name the file: {option}=FILE"))
 }
 
 /// Splits at commas. `\,`, `\\` and fstab's octal numbers stand for themselves; so does everything within a value that is

@@ -167,7 +167,8 @@ fn text(summary: &Summary, (is_mount, fetch): (bool, bool), clock: &Clock) -> St
     let mut text = match (is_mount, fetch) {
         (_, true) => {
             let are = if summary.files == 1 { "is" } else { "are" };
-            format!("{} of {files} {are} in sync with the Source's lists", thousands(summary.in_sync))
+            let checked = thousands(summary.in_sync.saturating_sub(summary.unverifiable));
+            format!("{checked} of {files} {are} in sync with the Source's lists")
         }
         (true, false) => format!("names, sizes and times of {of} agree with the Source's lists"),
         (false, false) => format!("the Source's lists have {of}"),
@@ -183,6 +184,7 @@ fn text(summary: &Summary, (is_mount, fetch): (bool, bool), clock: &Clock) -> St
         (summary.corrupt, "corrupt"),
         (summary.gone, "gone"),
         (summary.failed, "failed"),
+        (summary.unverifiable, "not checked"),
     ];
     for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
         let _ = write!(text, ", {} {what}", thousands(count));
@@ -202,7 +204,7 @@ fn text(summary: &Summary, (is_mount, fetch): (bool, bool), clock: &Clock) -> St
         let _ = write!(text, "Requested {} from the Source", count(summary.requested, "file"));
         if summary.unverifiable > 0 {
             let number = thousands(summary.unverifiable);
-            let _ = write!(text, "; {number} could not be checked: the Source publishes neither digest nor length");
+            let _ = write!(text, "; {number} not checked: the Source publishes neither digest nor length");
         }
         text.push('\n');
     }
@@ -254,8 +256,7 @@ mod tests {
             in_sync: 1,
             missing: 2,
             corrupt: 1,
-            requested: 2,
-            unverifiable: 1,
+            objects_read: 2,
             at: Some("2024-01-01T00:00:00.123456Z".to_owned()),
             ..Summary::default()
         };
@@ -274,7 +275,13 @@ mod tests {
             of_mount(differs),
             "names, sizes and times of 1 of 4 files agree with the Source's lists of 2024-01-01 00:00:00 UTC (5 min ago), \
              2 missing, 1 corrupt\n\
-             Requested 2 files from the Source; 1 could not be checked: the Source publishes neither digest nor length\n"
+             Checked 2 files in the cache\n"
+        );
+        let fetched = Summary { files: 6, in_sync: 1, changed: 5, requested: 6, unverifiable: 1, ..Summary::default() };
+        assert_eq!(
+            text(&fetched, (true, true), &clock),
+            "0 of 6 files are in sync with the Source's lists, 5 changed, 1 not checked\n\
+             Requested 6 files from the Source; 1 not checked: the Source publishes neither digest nor length\n"
         );
         assert_eq!(
             text(&Summary { requested: 3, ..in_sync.clone() }, (true, true), &clock),

@@ -3,7 +3,7 @@
 mod source;
 
 use super::args::Options;
-use super::log::{LogTarget, start_logging};
+use super::log::{LogTarget, start_logging_of};
 use super::mount::configure;
 use super::{CliError, Exit, print};
 use crate::mount;
@@ -20,7 +20,7 @@ pub struct DemoArgs {
 
 /// Serves and mounts the Source until the command is interrupted or the folder is unmounted.
 pub fn run(args: DemoArgs, verbosity: u8) -> Result<Exit, CliError> {
-    start_logging(verbosity, LogTarget::StandardError);
+    start_logging_of(verbosity, LogTarget::StandardError, "warn,fuser=error");
     let scratch = tempfile::Builder::new().prefix("resyncfs-demo-").tempdir()?;
     let directory = args.directory.unwrap_or_else(|| scratch.path().join("mnt"));
     let shown = directory.display().to_string();

@@ -34,6 +34,11 @@ const MANY_NAMES: u64 = 10_000_000;
 /// Fewer free inodes are soon used up: each cached file takes one.
 const FEW_INODES: u64 = 10_000;
 
+/// The folders of units, and the file in one of them by which the daily updatedb leaves mounts out.
+const UNITS: [&str; 4] =
+    ["/etc/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
+const UPDATEDB_DROP_IN: &str = "plocate-updatedb.service.d/resyncfs.conf";
+
 const CONTAINER: &str = "in a container use: docker run --device /dev/fuse --cap-add SYS_ADMIN";
 const OTHER_CACHE: &str = "name another folder with -o cache=DIR";
 
@@ -48,7 +53,8 @@ pub fn findings(options: &Options) -> Vec<Diagnosis> {
     findings.push(names(address_space::limit(), lmdb::largest_map(u64::MAX)));
     findings.push(cache(options));
     findings.push(other_users(is_root, options.files.allow_other, text("/etc/fuse.conf").as_deref()));
-    findings.extend(text("/etc/updatedb.conf").as_deref().map(updatedb));
+    let has_drop_in = UNITS.iter().any(|folder| Path::new(folder).join(UPDATEDB_DROP_IN).exists());
+    findings.extend(text("/etc/updatedb.conf").map(|configuration| updatedb(&configuration, has_drop_in)));
     findings
 }
 
@@ -239,12 +245,12 @@ fn other_users(is_root: bool, wanted: Option<bool>, configuration: Option<&str>)
     }
 }
 
-/// `configuration` is the text of updatedb.conf(5).
-fn updatedb(configuration: &str) -> Diagnosis {
+/// `configuration` is the text of updatedb.conf(5); with the drop-in of the package its service leaves mounts out whatever that says.
+fn updatedb(configuration: &str, has_drop_in: bool) -> Diagnosis {
     const CHECK: &str = "updatedb";
     let value = configuration.lines().find_map(|line| line.trim().strip_prefix("PRUNEFS")).unwrap_or_default();
     let mut kinds = value.split(|c: char| c.is_whitespace() || "=\"".contains(c));
-    if kinds.any(|kind| kind.eq_ignore_ascii_case(mountpoint::FILESYSTEM_TYPE)) {
+    if has_drop_in || kinds.any(|kind| kind.eq_ignore_ascii_case(mountpoint::FILESYSTEM_TYPE)) {
         return Diagnosis::ok(CHECK, "leaves mounts out");
     }
     let advice = "add fuse.resyncfs to PRUNEFS in /etc/updatedb.conf; see: resyncfs help programs";
@@ -307,7 +313,9 @@ mod tests {
         assert_eq!(severity(Some(true), Some("mount_max = 9\nuser_allow_other \n")), Severity::Ok);
         assert_eq!(other_users(true, Some(true), None).severity, Severity::Ok);
 
-        assert_eq!(updatedb("PRUNEFS=\"NFS fuse.resyncfs tmpfs\"\n").severity, Severity::Ok);
-        assert_eq!(updatedb("# PRUNEFS=\"fuse.resyncfs\"\nPRUNEFS = \"NFS fuse.sshfs\"\n").severity, Severity::Warn);
+        assert_eq!(updatedb("PRUNEFS=\"NFS fuse.resyncfs tmpfs\"\n", false).severity, Severity::Ok);
+        assert_eq!(updatedb("PRUNEFS=\"NFS\"\n", true).severity, Severity::Ok);
+        let other = "# PRUNEFS=\"fuse.resyncfs\"\nPRUNEFS = \"NFS fuse.sshfs\"\n";
+        assert_eq!(updatedb(other, false).severity, Severity::Warn);
     }
 }

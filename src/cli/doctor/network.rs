@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_answers_is_told_from_one_that_does_not() {
+    fn a_silent_host_is_told_from_an_answering_one() {
         let uri = Uri::parse("http://h/").unwrap();
         let line = |answer| source_answers("h:81", answer, Duration::from_millis(35)).to_string();
 

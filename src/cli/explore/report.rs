@@ -101,7 +101,16 @@ impl Report {
             Some(_) => (self.pages.items.len() as u64, String::new()),
             None => (self.survey.resources, format!(" ({})", self.sum())),
         };
-        format!("{} has {}{sum}.", self.entry, count(files, "file"))
+        let pages = self.pages_among_files().map(|pages| format!(" {pages}.")).unwrap_or_default();
+        format!("{} has {}{sum}.{pages}", self.entry, count(files, "file"))
+    }
+
+    /// The web pages among the files of the sample, and what they mean for a reader.
+    fn pages_among_files(&self) -> Option<String> {
+        let MeasuredPace { answered, pages, .. } = &self.pace;
+        let only = if pages == answered { ": pages only" } else { "" };
+        let loss = if self.pages.with_items > 0 { "" } else { "; their pictures and PDFs will not appear" };
+        (*pages > 0).then(|| format!("{pages} of {answered} sample files are web pages{only}{loss}"))
     }
 
     /// The pages of the sample that link to files, where `items=follow` is not given.
@@ -118,10 +127,16 @@ impl Report {
             screen.line("Description", description);
         }
         for set in &self.source.sets {
-            let name = set.capability_list.as_ref().map(ToString::to_string);
-            screen.line("Set", name.as_deref().unwrap_or("without a Capability List"));
+            if let Some(capability_list) = &set.capability_list {
+                screen.line("Set", capability_list);
+            }
             for (capability, location) in &set.documents {
-                screen.more(format!("{:<22} {location}", capability.as_str()));
+                let offered = format!("{:<22} {location}", capability.as_str());
+                match &set.capability_list {
+                    Some(_) => screen.more(offered),
+                    None if self.survey.sitemaps.contains(location) => screen.line("Sitemap", location),
+                    None => screen.line("List", offered),
+                }
             }
             for Channel { capability, topic, hub, .. } in &set.channels {
                 screen.more(format!("{:<22} {topic} by {hub}", capability.as_str()));
@@ -184,7 +199,7 @@ impl Report {
     }
 
     fn show_pace(&self, screen: &mut Screen) {
-        let MeasuredPace { asked, answered, pages, sized, validators, median, failure, .. } = &self.pace;
+        let MeasuredPace { asked, answered, sized, validators, median, failure, .. } = &self.pace;
         if *asked == 0 {
             let why = if self.survey.packages > 0 { "the files are in packages" } else { "there are no files" };
             return screen.section("Speed", format!("not measured: {why}"));
@@ -218,10 +233,8 @@ impl Report {
             screen.line("  resuming", format!("{counts}: {effect}"));
         }
         let Pages { asked, with_items, .. } = self.pages;
-        if *pages > 0 {
-            let only = if pages == answered { ": pages only" } else { "" };
-            let loss = if with_items > 0 { "" } else { "; their pictures and PDFs will not appear" };
-            screen.line("  pages", format!("{pages} of {answered} sample files are web pages{only}{loss}"));
+        if let Some(pages) = self.pages_among_files() {
+            screen.line("  pages", pages);
         }
         if with_items > 0 {
             screen.line("  items", format!("{with_items} of {asked} have files; mount with -o items=follow"));

@@ -30,6 +30,9 @@ const PROGRESS_STEP: u64 = 1000;
 pub struct Survey {
     #[serde(skip)]
     walked: Vec<DocumentLocation>,
+    /// Lists whose documents say nothing of ResourceSync.
+    #[serde(skip)]
+    pub sitemaps: Vec<DocumentLocation>,
     /// A few resources from different parts of the lists.
     #[serde(skip)]
     pub sample: Vec<Uri>,
@@ -136,8 +139,10 @@ impl Survey {
             let reader = manifest.reader().map_err(std::io::Error::other);
             (DocumentLocation::Uri(manifest.package().clone()), None, reader)
         });
+        let mut is_sitemap = true;
         for (location, size, reader) in lists.chain(packages) {
             let mut reader = reader?;
+            is_sitemap &= reader.header().capability.is_none();
             self.documents += u64::from(size.is_some());
             self.packages += u64::from(size.is_none());
             self.document_bytes += size.unwrap_or(0);
@@ -176,6 +181,7 @@ impl Survey {
         for of_index in &walked.deviations {
             self.add_deviations(&of_index.location, &of_index.deviations);
         }
+        self.sitemaps.extend(is_sitemap.then(|| root.clone()));
         Ok(())
     }
 

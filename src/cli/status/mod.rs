@@ -105,17 +105,19 @@ impl<T> Answers<T> {
 /// Asks the mount at `directory`, or all, for the status; an error where none answers.
 async fn ask<T: DeserializeOwned>(directory: Option<&Path>) -> Result<Answers<T>, CliError> {
     if let Some(directory) = directory {
-        let status = Running::with_status(&known_at(directory)?)?.status(PATIENCE).await?;
+        let known = known_at(directory)?;
+        let status = Running::with_status(&known)?.status(PATIENCE).await;
+        let status = status.map_err(|failure| failure.of_mount(&known.directory))?;
         return Ok(Answers { statuses: vec![status], failures: Vec::new() });
     }
     let mut answers = Answers { statuses: Vec::new(), failures: Vec::new() };
     let ask = async |known: &Mount| Running::with_status(known)?.status(PATIENCE).await;
     let mut own = mounts::all()?;
     own.retain(mounts::is_own);
-    for answer in futures_util::future::join_all(own.iter().map(ask)).await {
+    for (known, answer) in own.iter().zip(futures_util::future::join_all(own.iter().map(ask)).await) {
         match answer {
             Ok(status) => answers.statuses.push(status),
-            Err(failure) => answers.failures.push(failure),
+            Err(failure) => answers.failures.push(failure.of_mount(&known.directory)),
         }
     }
     match answers.failures.first() {

@@ -2,6 +2,7 @@
 //! person looks for first: is it well, what is downloading, how full is the cache, how do the hosts answer, what went wrong.
 
 use super::check::{Level, judged};
+use super::screen::contents;
 use super::{Answers, CliError, Exit};
 use crate::cli::progress::Activity;
 use crate::cli::refresh::sentence;
@@ -80,8 +81,7 @@ fn article(status: &Status, clock: &Clock) -> String {
     let shown = match (&status.revision, &status.starting) {
         (_, Some(stage)) => format!("First tree, since {since}: {}", Activity::of_stage(stage).line(Duration::ZERO)),
         (Some(revision), _) => {
-            let (files, folders) = (count(revision.files, "file"), count(revision.folders, "folder"));
-            format!("{files} in {folders}, {}; mounted since {since}", size(revision.bytes))
+            format!("{}; mounted since {since}", contents(revision))
         }
         (None, None) => format!("mounted since {since}"),
     };

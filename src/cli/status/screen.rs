@@ -132,7 +132,7 @@ fn identity(screen: &mut Screen, status: &Status, clock: &Clock) {
 }
 
 /// Files, folders and their size as published.
-fn contents(revision: &RevisionStatus) -> String {
+pub fn contents(revision: &RevisionStatus) -> String {
     let unsized_files = count(revision.unsized_files, "file");
     let size = match revision.unsized_files {
         0 => size(revision.bytes),

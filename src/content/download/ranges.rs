@@ -167,7 +167,7 @@ impl Ranges {
             }
         }
         if is_alone {
-            tracing::debug!(place = %self.client.origin.place, received, "the body goes on alone");
+            tracing::debug!(place = %self.client.origin.place, received, "the download continues without ranges");
             self.tasks.abort_all();
             self.in_flight.clear();
             (self.width, self.has_begun) = (Some(1), false);

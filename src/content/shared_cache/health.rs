@@ -54,7 +54,7 @@ pub(in crate::content) enum SharedError {
     Store(#[from] object_store::Error),
     #[error("the shared cache is too slow")]
     Slow,
-    #[error("the shared cache has other bytes than it must")]
+    #[error("the shared cache returned wrong bytes")]
     Wrong,
     #[error("the folder of the shared cache is missing, or less than 5 % of its file system is free")]
     NoRoom,

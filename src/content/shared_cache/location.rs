@@ -44,12 +44,14 @@ pub fn shared_cache_url(text: &str) -> Result<Url, String> {
         _ => false,
     });
     let url = url.ok_or_else(|| {
-        "is none of s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH and file:///PATH".to_owned()
+        "is not one of: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH, file:///PATH".to_owned()
     })?;
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        return Err("others can read what stands here; put user names, passwords and keys into a file (chmod 600) and name the file: \
+        return Err(
+            "other users can read this; put user names, passwords and keys into a file (chmod 600) and name the file: \
              shared-cache-credentials=FILE, for https netrc=FILE"
-            .to_owned());
+                .to_owned(),
+        );
     }
     Ok(url)
 }

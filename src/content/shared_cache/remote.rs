@@ -24,7 +24,7 @@ use tokio::time::timeout;
 /// The first byte of an object must be here within this time.
 const FIRST_BYTE: Duration = Duration::from_secs(2);
 
-/// Looks of readers at a time, and as many of what is read ahead, for which no reader waits. One that waits too long goes to the Source. A
+/// Concurrent lookups: this many for readers, as many for prefetches. One that waits too long goes to the Source. A
 /// folder on a dead server holds their threads for good: a quarter of all threads at most.
 const LOOKS: usize = 64;
 

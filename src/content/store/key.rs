@@ -16,7 +16,7 @@ impl TryFrom<Box<str>> for ObjectKey {
     type Error = &'static str;
 
     fn try_from(text: Box<str>) -> Result<ObjectKey, Self::Error> {
-        ObjectKey::parse(&text).ok_or("no name of an object")
+        ObjectKey::parse(&text).ok_or("not an object name")
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_leave_the_folder_are_no_keys() {
+    fn texts_that_leave_the_folder_are_not_keys() {
         for text in ["", "..", "../x", "a/b", "sha-256-AB", "a~1", "ü--", "sha-1-", "abc-"] {
             assert_eq!(ObjectKey::parse(text), None, "{text}");
         }

@@ -161,7 +161,7 @@ pub struct Store {
 impl Store {
     /// Opens a cache folder, made where missing, for this process.
     ///
-    /// `quota`: bytes that all of the folder may take; `None`: 10 GiB or a tenth of the free space, the smaller of them.
+    /// `quota`: bytes that all of the folder may take; `None`: 10 GiB or a tenth of the free space, whichever is smaller.
     /// `reserve`: bytes to leave free on the file system. Clears what dead processes left behind, and starts two threads.
     pub fn open(folder: &Path, quota: Option<u64>, reserve: u64) -> Result<Arc<Store>, StoreError> {
         let asked = folder.to_owned();

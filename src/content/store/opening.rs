@@ -28,7 +28,7 @@ pub(super) fn lock_folder(file: &File, patience: Duration) -> io::Result<()> {
     let deadline = Instant::now() + patience;
     while !flock(file)? {
         if Instant::now() >= deadline {
-            let what = "another process has held its lock all the time that it takes to open a cache: it hangs; fuser -v names it";
+            let what = "another process has held its lock too long and probably hangs; fuser -v names it";
             return Err(io::Error::new(io::ErrorKind::TimedOut, what));
         }
         std::thread::sleep(Duration::from_millis(20));

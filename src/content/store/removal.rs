@@ -25,7 +25,7 @@ impl fmt::Display for Removal {
             Removal::Removed => f.write_str("removed"),
             Removal::Moved(path) => {
                 let path = path.display();
-                write!(f, "a folder that is not empty, moved to {path}: remove it when you need nothing of it")
+                write!(f, "a folder that is not empty, moved to {path}: delete it if you do not need it")
             }
         }
     }

@@ -14,7 +14,7 @@ pub enum LinkSetError {
     #[error("JSON without a list `linkset`; its members: {0:?}")]
     NoLinkSet(String),
     /// A text in which no further link can be read; it begins with this.
-    #[error("a link set with something else than a link in it: {0:?}")]
+    #[error("a link set with an entry that is not a link: {0:?}")]
     NoLink(String),
     /// More links than are read.
     #[error("a link set of more than {MOST_LINKS} links, or of too many bytes")]
@@ -161,10 +161,7 @@ mod tests {
             crate::platform::error_chain::chain(&error)
         };
         let page = "\n<!DOCTYPE html><html><title>502</title>";
-        assert_eq!(
-            named(page, true),
-            "a web page stands in the place of JSON: \"<!DOCTYPE html><html><title>502</title>\""
-        );
+        assert_eq!(named(page, true), "a web page instead of JSON: \"<!DOCTYPE html><html><title>502</title>\"");
         assert!(named(page, false).ends_with("\"<!DOCTYPE html><html><title>502</title>\""), "{}", named(page, false));
         assert!(named("", true).starts_with("not JSON that can be read: EOF"), "{}", named("", true));
         assert!(named(r#"{"linkset":[]} x"#, true).contains("trailing"));

@@ -135,7 +135,12 @@ const METRICS: &[Metric] = &[
     }),
     (Counter, "http_requests", "Requests sent to a host.", |it| hosts(it, |it| Number(it.requests))),
     (Counter, "http_failures", "Unanswered requests.", |it| hosts(it, |it| Number(it.failures))),
-    (Counter, "http_refusals", "Answers with a status of 400 or more.", |it| hosts(it, |it| Number(it.refusals))),
+    (
+        Counter,
+        "http_refusals",
+        "Answers with a status of 400 or more, except where a list was only looked for.",
+        |it| hosts(it, |it| Number(it.refusals)),
+    ),
     (Counter, "http_received_bytes", "Bytes of the bodies that arrived.", |it| hosts(it, |it| Number(it.bytes))),
     (Histogram, "http_latency_seconds", "Time from a request to the head of its answer.", |it| {
         hosts(it, |it| Latency(it.latencies, it.answers, it.waited.as_secs_f64()))

@@ -10,7 +10,7 @@ use crate::sync::status::{HeldStatus, Refreshed};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::SystemTime;
 
 /// A mount as it is now.
@@ -204,7 +204,7 @@ pub struct ErrorStatus {
 }
 
 impl ErrorStatus {
-    /// The latest failures, the newest first.
+    /// The latest failures, the newest first. What fails for one file again and again by one cause is one of them.
     pub(super) fn all(reads: &[ReadFailure], refreshes: &[(Timestamp, String)]) -> Vec<ErrorStatus> {
         let read = |failure: &ReadFailure| ErrorStatus {
             time: failure.time.into(),
@@ -214,6 +214,8 @@ impl ErrorStatus {
         let refresh = |(time, why): &(Timestamp, String)| ErrorStatus { time: *time, uri: None, why: why.clone() };
         let mut all: Vec<_> = reads.iter().map(read).chain(refreshes.iter().map(refresh)).collect();
         all.sort_by_key(|error| Reverse(error.time));
+        let mut seen = HashSet::new();
+        all.retain(|error| error.uri.is_none() || seen.insert((error.uri.clone(), error.why.clone())));
         all
     }
 }

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_the_one_that_lmdb_makes() {
+    fn the_file_equals_that_of_lmdb() {
         let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         drop(open(theirs.path()));
 

@@ -237,12 +237,21 @@ impl Places {
 
     /// Asks `uri`, and reads as much of the answer as shows what it is.
     pub async fn ask(&self, uri: &Uri) -> Result<PlaceAnswer, SourceError> {
+        self.ask_whether(uri, false).await
+    }
+
+    /// Asks `uri`, which nothing names: most sites have nothing there.
+    pub async fn look_at(&self, uri: &Uri) -> Result<PlaceAnswer, SourceError> {
+        self.ask_whether(uri, true).await
+    }
+
+    async fn ask_whether(&self, uri: &Uri, may_be_absent: bool) -> Result<PlaceAnswer, SourceError> {
         if let Some(list) = off_the_workers(|| self.known(uri)) {
             return Ok(PlaceAnswer::Document(list));
         }
         let mut pauses = body_retries();
         loop {
-            let answer = self.ask_once(uri).await;
+            let answer = self.ask_once(uri, may_be_absent).await;
             let is_broken = matches!(&answer, Err(SourceError::Http { cause, .. }) if is_of_the_body(cause));
             let Some(pause) = pauses.next().filter(|_| is_broken) else { return answer };
             tokio::time::sleep(pause).await;
@@ -264,11 +273,12 @@ impl Places {
         Some(FoundDocument { location, base: list.base, head, body })
     }
 
-    async fn ask_once(&self, uri: &Uri) -> Result<PlaceAnswer, SourceError> {
+    async fn ask_once(&self, uri: &Uri, may_be_absent: bool) -> Result<PlaceAnswer, SourceError> {
         let location = DocumentLocation::Uri(uri.clone());
         let failed = |cause| SourceError::Http { location: location.clone(), cause };
         let mut request = Request::get(uri.clone(), self.client.longest_silence().min(HEAD_DUE));
         request.is_document = true;
+        request.may_be_absent = may_be_absent;
         request.accept = Some(ACCEPT.into());
         request.accept_encoding = "gzip".into();
         let mut response = match self.client.send(request).await {

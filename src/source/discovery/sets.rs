@@ -130,9 +130,9 @@ impl Finder {
         Ok(false)
     }
 
-    /// The sets of the document at `place`; none where it answers for good that there is none.
-    async fn of_place(&mut self, place: &Uri) -> Result<Vec<Set>, SourceError> {
-        let sets = match self.places.ask(place).await?.document(place) {
+    /// The sets of the document at `place`, which gave this answer; none where it says for good that there is none.
+    async fn of_place(&mut self, place: &Uri, answer: PlaceAnswer) -> Result<Vec<Set>, SourceError> {
+        let sets = match answer.document(place) {
             Ok(document) => self.scope(document).await?,
             Err(why) => {
                 self.tried.push(why);
@@ -149,7 +149,8 @@ impl Finder {
     pub async fn of_first(&mut self, places: impl IntoIterator<Item = Uri>) -> Result<Vec<Set>, SourceError> {
         for place in places {
             if self.asked.insert(place.clone()) {
-                let sets = self.of_place(&place).await?;
+                let answer = self.places.look_at(&place).await?;
+                let sets = self.of_place(&place, answer).await?;
                 if !sets.is_empty() {
                     return Ok(sets);
                 }
@@ -162,7 +163,8 @@ impl Finder {
     pub async fn of_links(&mut self, links: Vec<Uri>) -> Result<Vec<Set>, SourceError> {
         let mut sets = Vec::new();
         for link in each_once(links)? {
-            sets.extend(self.of_place(&link).await?);
+            let answer = self.places.ask(&link).await?;
+            sets.extend(self.of_place(&link, answer).await?);
         }
         Ok(distinct(sets))
     }
@@ -180,7 +182,7 @@ impl Finder {
 
     /// The sets to which the API catalog at `catalog` links, in any context.
     pub async fn of_catalog(&mut self, catalog: &Uri) -> Result<Vec<Set>, SourceError> {
-        let links = match self.places.ask(catalog).await? {
+        let links = match self.places.look_at(catalog).await? {
             PlaceAnswer::Page(page) => page.link_set().map_err(|why| format!("{catalog} ({why})")),
             answer => answer.document(catalog).and(Err(format!("{catalog} (a document, not an API catalog)"))),
         };
@@ -214,7 +216,7 @@ impl Finder {
 
     /// The sets that the robots.txt at `robots` names.
     pub async fn of_robots(&mut self, robots: &Uri) -> Result<Vec<Set>, SourceError> {
-        match self.places.ask(robots).await? {
+        match self.places.look_at(robots).await? {
             PlaceAnswer::Page(page) if page.may_be_robots() => {
                 let sets = self.of_sitemap_lines(robots, &page).await?;
                 if sets.is_empty() {

@@ -5,6 +5,17 @@ use super::policy::AddressRefusal;
 use crate::document::{Uri, UriError};
 use std::time::Duration;
 
+/// The host of which the words of a failure say that it does not answer. `None`: they are about one resource.
+pub fn silent_host(why: &str) -> Option<&str> {
+    let host_after = |words: &&str| {
+        let (_, rest) = why.split_once(words)?;
+        Some(rest.split(' ').next()?.trim_end_matches([':', ';']))
+    };
+    let words = ["cannot connect to ", "no TLS connection with ", "no valid answer from ", "the host name "];
+    let of_pause = || why.split_once(" gets no requests for ")?.0.rsplit(' ').next();
+    words.iter().find_map(host_after).or_else(of_pause)
+}
+
 /// Why a request failed. `uri` is always the published URI that was asked for; URIs in it carry no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {

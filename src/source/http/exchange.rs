@@ -63,7 +63,7 @@ impl Client {
             return answer;
         }
         let was_closed = matches!(answer, Err(HttpError::Head { .. }));
-        tracing::debug!(%uri, was_closed, "no range over a connection of its own");
+        tracing::debug!(%uri, was_closed, "no range over a separate connection");
         // Its permit is free for the next request.
         drop(answer);
         let answer = self.exchange(attempt, &target, Way::Shared).await;
@@ -96,7 +96,8 @@ impl Client {
                     host.shares(head.version() >= reqwest::Version::HTTP_2);
                 }
                 let announced = announced(head.headers(), SystemTime::now());
-                permit.answered(uri, (head.status().as_u16(), announced), round_trip);
+                let status = head.status().as_u16();
+                permit.answered(uri, (status, announced), request.is_refused_by(status), round_trip);
             }
             Err(error) => {
                 // Whether there was a connection, where it is a failure of the host. A deadline that had passed soon says nothing of the host, nor

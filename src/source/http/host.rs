@@ -408,10 +408,16 @@ impl RequestPermit {
     }
 
     /// The head of an answer came. No body of it is read.
-    pub(super) fn answered(&mut self, uri: &Uri, answer: (u16, Option<AnnouncedLimits>), latency: Duration) {
+    pub(super) fn answered(
+        &mut self,
+        uri: &Uri,
+        answer: (u16, Option<AnnouncedLimits>),
+        is_refusal: bool,
+        latency: Duration,
+    ) {
         (self.probe, self.closing, self.is_unanswered) = (None, Duration::ZERO, false);
         let mut state = self.host.state();
-        state.traffic.answered(answer.0, latency);
+        state.traffic.answered(is_refusal, latency);
         let is_exhausted = state.limiter.answered(uri, answer, latency, now());
         drop(state);
         if is_exhausted {

@@ -23,7 +23,7 @@ pub struct HostTraffic {
     pub requests: u64,
     /// Requests without an answer: no name, no connection, no head.
     pub failures: u64,
-    /// Answers with a status of 400 or more.
+    /// Answers with a status of 400 or more, except where a list was only looked for.
     pub refusals: u64,
     /// Bytes of bodies that came.
     pub bytes: u64,
@@ -118,8 +118,8 @@ impl HostTraffic {
     }
 
     /// The head of an answer came after `latency`.
-    pub(super) fn answered(&mut self, status: u16, latency: Duration) {
-        self.refusals += u64::from(status >= 400);
+    pub(super) fn answered(&mut self, is_refusal: bool, latency: Duration) {
+        self.refusals += u64::from(is_refusal);
         self.waited += latency;
         if let Some(bucket) = LATENCIES.iter().position(|bound| latency <= Duration::from_millis(*bound)) {
             self.latencies[bucket] += 1;
@@ -164,9 +164,9 @@ mod tests {
     #[test]
     fn a_latency_is_smoothed_and_begins_with_the_first() {
         let mut counted = HostTraffic::default();
-        counted.answered(200, Duration::from_millis(80));
+        counted.answered(false, Duration::from_millis(80));
         assert_eq!(counted.latency, Some(Duration::from_millis(80)));
-        counted.answered(404, Duration::from_millis(160));
+        counted.answered(true, Duration::from_millis(160));
 
         assert_eq!(counted.latency, Some(Duration::from_millis(90)));
         assert_eq!((counted.waited, counted.answers, counted.refusals), (Duration::from_millis(240), 2, 1));

@@ -42,7 +42,7 @@ pub use cause::{ConnectionError, TlsError};
 pub use certificates::system_roots;
 pub use client::Client;
 pub use credentials::Credentials;
-pub use error::HttpError;
+pub use error::{HttpError, silent_host};
 pub use metrics::{HostTraffic, LATENCIES, Pace, per_minute};
 pub use pause::KnownPause;
 pub use policy::AddressRefusal;
@@ -158,6 +158,8 @@ pub struct Request {
     pub no_cache: bool,
     /// A list rather than a resource: one permit is reserved for lists, so that readers of a host that hangs do not hold them up.
     pub is_document: bool,
+    /// Nothing promises that it exists: a 404 or 410 is an answer like others, not a refusal.
+    pub may_be_absent: bool,
     /// Decides where in the host's queue it waits. It may rise meanwhile.
     pub priority: Priority,
     /// Over which connections it goes.
@@ -188,6 +190,7 @@ impl Request {
             accept_encoding: "identity".into(),
             no_cache: false,
             is_document: false,
+            may_be_absent: false,
             priority: Priority::default(),
             way: Way::default(),
             repeats: true,
@@ -200,6 +203,11 @@ impl Request {
     /// A HEAD, otherwise as [`Request::get`].
     pub fn head(uri: Uri, within: Duration) -> Request {
         Request { method: Method::Head, ..Request::get(uri, within) }
+    }
+
+    /// Returns whether an answer with this status counts as a refusal.
+    fn is_refused_by(&self, status: u16) -> bool {
+        status >= 400 && !(self.may_be_absent && matches!(status, 404 | 410))
     }
 
     /// Returns whether a 304 would be an answer to it.

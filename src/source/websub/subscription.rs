@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_left_can_be_joined_again() {
+    fn a_left_subscription_can_be_joined_again() {
         let mut subscription = subscribed(300);
         subscription.leave(at(10));
         subscription.join(at(20));

@@ -255,7 +255,7 @@ impl MemberRecord {
         let is_possible = match self.method {
             STORED => self.length == self.packed,
             DEFLATED => self.length <= self.packed.saturating_mul(DEFLATE_RATIO),
-            other => return Some(format!("is compressed by method {other}, which is none of stored and deflated")),
+            other => return Some(format!("is compressed by method {other}, which is neither stored nor deflated")),
         };
         (!is_possible).then(|| format!("cannot be {} bytes unpacked from {}", self.length, self.packed))
     }

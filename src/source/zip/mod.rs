@@ -387,7 +387,7 @@ impl Packages {
                 (Err(error), _) => return Err(error),
             }
         }
-        Err(PackageError::damaged(package, "its directory begins at ever other places"))
+        Err(PackageError::damaged(package, "its directory begins at a different place each time"))
     }
 
     fn directories(&self) -> Vec<Arc<Directory>> {

@@ -9,7 +9,7 @@
 //! | `conforms=URI` | metadata records of this format (section 14.5), and the resources they describe |
 //! | `with=describes` | the resources that chosen records describe, in addition to those records |
 //!
-//! One of the values of each given option must agree. A resource that is not chosen is neither stored nor requested.
+//! A resource must match a value of each given option. One that is not chosen is neither stored nor requested.
 //!
 //! A record's format is its `profile`, or a `describedby` link in the style of the profile for metadata harvesting. Either side
 //! may state that a record describes a resource: the record `describes` it, or the resource is `describedby` the record.

@@ -189,7 +189,7 @@ async fn a_child_that_fails_is_named_with_its_index() {
 }
 
 #[tokio::test]
-async fn children_that_are_no_lists_are_missing() {
+async fn children_that_are_not_lists_are_missing() {
     let others = [
         ("login", Answer::html("<!DOCTYPE html><html><body>Please log in</body></html>").etag("login")),
         ("OAI-PMH", Answer::xml("<OAI-PMH xmlns=\"http://www.openarchives.org/OAI/2.0/\"><Identify/></OAI-PMH>")),
@@ -396,7 +396,7 @@ async fn a_package_is_known_by_however_few_bytes_come_first() {
 }
 
 #[tokio::test]
-async fn packages_of_a_change_list_are_no_changes() {
+async fn packages_in_a_change_list_are_not_changes() {
     let packages = [url("/1.zip", "from=\"2013-01-01\""), url("/2.zip", "type=\"application/zip\"")];
     let changes = [url("/1.zip", "change=\"updated\""), url("/2.zip", "change=\"updated\"")];
     let scene = Scene::new(&[

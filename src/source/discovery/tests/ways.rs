@@ -148,7 +148,7 @@ async fn a_page_links_to_its_sitemaps_before_robots_txt() {
 }
 
 #[tokio::test]
-async fn dead_links_to_sitemaps_are_no_way_and_nothing_missing() {
+async fn dead_links_to_sitemaps_are_ignored() {
     let page = "<link rel=sitemap href=/gone.xml><link rel=sitemap href=/page><link rel=sitemap href=http://169.254.1.1/s.xml>";
     let server =
         Loopback::with(&[("/page", Answer::html(page)), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())]);
@@ -304,4 +304,19 @@ fn well_known_places_go_up_from_the_folder_to_the_host() {
     assert!(well_known(&Uri::parse("http://a//repo/x").unwrap()).iter().all(|uri| uri.authority() == "a"));
     let deep = places("http://a/1/2/3/4/5/6/7/8/9/10");
     assert_eq!((deep.len(), deep.last().map(String::as_str)), (FOLDERS, Some("")));
+}
+
+#[tokio::test]
+async fn places_that_nothing_names_may_be_absent() {
+    let server = Loopback::with(&[
+        ("/", Answer::html("<p>a site</p>")),
+        ("/linking", Answer::html("<head><link rel=resourcesync href=/gone.xml></head>")),
+        ("/sitemap.xml", plain_sitemap()),
+    ]);
+    let client = server.client();
+
+    for (path, refusals) in [("/", 0), ("/linking", 1)] {
+        discover(&client, &EntryPoint::Uri(server.uri(path)), None, limits()).await.unwrap();
+        assert_eq!(client.traffic()[0].refusals, refusals, "{path}");
+    }
 }

@@ -134,7 +134,7 @@ fn a_way_that_becomes_longer_is_no_reason_for_less() {
 
 /// As behind a cache: what it holds comes at once, the rest is made first.
 #[test]
-fn answers_of_several_kinds_are_no_reason_for_less() {
+fn answers_of_several_kinds_keep_the_permits() {
     for (seed, fast) in [(1, 0.1), (2, 0.5), (3, 0.9), (4, 0.99)] {
         let mut model = Model::new(seed);
         let mixed = |model: &mut Model, _| if model.random() < fast { ms(5) } else { model.about(ms(500)) };
@@ -145,7 +145,7 @@ fn answers_of_several_kinds_are_no_reason_for_less() {
 }
 
 #[test]
-fn answers_fast_and_slow_by_turns_are_no_reason_for_less() {
+fn answers_fast_and_slow_by_turns_keep_the_permits() {
     let mut model = Model::new(1);
     let mut permits = 0;
     for _ in 0..50 {

@@ -5,7 +5,7 @@ use Change::{Created, Updated};
 
 /// Few undated entries of a window may be those of another one: the same is told again and again.
 #[test]
-fn so_many_repeated_undated_entries_are_no_accident() {
+fn many_repeated_undated_entries_join_two_windows() {
     let entries: Vec<_> = ["a", "b", "c", "d"].map(|name| change(name, Updated)).into();
     let known = look(&KnownJournal::since(Some(t(10))), &[list("l", None, None, entries.clone())], 20).1.known;
     let rolled = |repeated: usize| {
