@@ -125,3 +125,16 @@ async fn ask<T: DeserializeOwned>(directory: Option<&Path>) -> Result<Answers<T>
         _ => Ok(answers),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_its_mount_once() {
+        let named = |message: &str| CliError::new(Exit::Failure, message).of_mount(Path::new("/mnt/repo")).message;
+
+        assert_eq!(named("no answer"), "/mnt/repo: no answer");
+        assert_eq!(named("/mnt/repo: no answer"), "/mnt/repo: no answer");
+    }
+}

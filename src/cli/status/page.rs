@@ -248,6 +248,7 @@ fn text(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount::status::RevisionStatus;
 
     #[test]
     fn a_curve_goes_from_left_to_right_and_up_to_its_top() {
@@ -264,6 +265,17 @@ mod tests {
         assert!(link("http://h/\"x").starts_with("<a href=\"http://h/&quot;x\""));
         let failure = CliError::new(crate::cli::Exit::Failure, "<script>");
         assert!(page(&Err(failure), &Clock::now()).contains("&lt;script&gt;"));
+    }
+
+    #[test]
+    fn an_unknown_size_is_not_zero_bytes() {
+        let (number, committed, at) = (1, jiff::Timestamp::UNIX_EPOCH, None);
+        let revision = RevisionStatus { number, committed, at, files: 3, folders: 1, bytes: 0, unsized_files: 3 };
+        let status = Status { revision: Some(revision), ..Status::default() };
+
+        let drawn = article(&status, &Clock::now());
+
+        assert!(drawn.contains("3 files in 1 folder, size unknown; mounted since"), "{drawn}");
     }
 
     #[test]

@@ -228,3 +228,27 @@ pub struct RefreshAnswer {
     /// Deletions that are held back now.
     pub held: Option<HeldStatus>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn a_repeated_failure_of_one_file_is_listed_once() {
+        let failure = |seconds, path: &str, why: &str| Failure {
+            time: (UNIX_EPOCH + Duration::from_secs(seconds)).into(),
+            ino: crate::platform::ino::Ino(2),
+            uri: crate::document::Uri::parse(&format!("http://h/{path}")).unwrap(),
+            why: why.to_owned(),
+        };
+        let reads = [failure(1, "a", "x"), failure(2, "a", "x"), failure(2, "a", "y"), failure(2, "b", "x")];
+
+        let listed =
+            ErrorStatus::all(&reads, &[(Timestamp::UNIX_EPOCH, "x".into()), (Timestamp::UNIX_EPOCH, "x".into())]);
+
+        assert_eq!(listed.iter().filter(|error| error.uri.is_some()).count(), 3);
+        assert_eq!(listed.iter().filter(|error| error.uri.is_none()).count(), 2, "each refresh is one");
+        assert!(listed.iter().all(|error| error.uri.is_none() || error.time.as_second() == 2), "the newest stays");
+    }
+}
