@@ -99,7 +99,7 @@ fn a_closed_port_is_reported_and_a_late_server_is_mounted() {
     let address = port.local_addr().unwrap();
     let mounted = Mounted::prepared(&format!("http://{address}/resourcelist.xml"), "poll=1h");
 
-    std::thread::scope(|scope| {
+    let _source = std::thread::scope(|scope| {
         let starting = scope.spawn(|| mounted.try_start());
         eventually("the reason is reported", || mounted.said().contains("refused"));
         assert!(!starting.is_finished(), "{}", mounted.said());
@@ -114,6 +114,7 @@ fn a_closed_port_is_reported_and_a_late_server_is_mounted() {
         let source = Source::on(listener);
         source.put("a", Resource::new("bytes"));
         starting.join().unwrap().unwrap();
+        source
     });
 
     assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");

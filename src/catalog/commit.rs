@@ -39,8 +39,9 @@ pub struct Commit<'c> {
     catalog: &'c Catalog,
     scope: FactScope,
     facts: Facts,
-    /// Changes, as rows of the journal, and how many they are.
+    /// Changes, as rows of the journal.
     changes: Sorter,
+    /// The number of changes.
     count: u64,
     /// True for a commit of changes, also where it states the whole tree with them.
     is_of_changes: bool,

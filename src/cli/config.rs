@@ -90,7 +90,7 @@ pub fn directory(word: &Path) -> Result<PathBuf, CliError> {
         let value = table.get_ref().get("directory")?.get_ref();
         Some(absolute(string(value).ok()?).ok()?.into())
     };
-    // The line of its own counts where the lines before it are broken.
+    // A line by itself counts where the lines before it are broken.
     match named(&text).or_else(|| text.lines().find_map(named)) {
         Some(directory) => Ok(directory),
         None => Ok(ConfigFile::parse(&text, &file)?.directory.unwrap_or_else(|| word.to_owned())),

@@ -139,6 +139,8 @@ pub fn run(
     }
     let (filesystem, heartbeat) = (Arc::new(filesystem), Arc::default());
     let adapter = || Adapter::new(Arc::clone(&filesystem), notices.clone(), Arc::clone(&heartbeat));
+    // The tree is complete: who sees the mount is answered.
+    let _ = reporter.mounted.set(Timestamp::now());
     let (session, device, point) = match descriptor {
         Some(descriptor) => {
             let device = descriptor.device().map(str::to_owned);
@@ -154,7 +156,6 @@ pub fn run(
     let connection = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
     let effects = MountEffects::new(connection, catalog.clone(), content.clone(), runtime.handle());
     let invalidator = Invalidator::spawn(inbox, effects).map_err(system("the invalidator cannot start"))?;
-    let _ = reporter.mounted.set(Timestamp::now());
     if let Some(Err(cause)) = registration.as_mut().map(|registration| registration.mounted(device.as_deref())) {
         tracing::warn!(%cause, "commands cannot find this mount");
     }

@@ -158,7 +158,11 @@ pub fn unmount(directory: &Path, lazy: bool) -> io::Result<()> {
     }
     let mut helper = Command::new("fusermount3");
     helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(directory).stdin(Stdio::null());
-    let output = helper.output()?;
+    let mut output = helper.output()?;
+    if output.status.code().is_none() {
+        // A signal to all processes of a service or a terminal has ended it.
+        output = helper.output()?;
+    }
     if output.status.success() {
         return Ok(());
     }

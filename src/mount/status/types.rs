@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_repeated_failure_of_one_file_is_listed_once() {
-        let failure = |seconds, path: &str, why: &str| Failure {
+        let failure = |seconds, path: &str, why: &str| ReadFailure {
             time: (UNIX_EPOCH + Duration::from_secs(seconds)).into(),
             ino: crate::platform::ino::Ino(2),
             uri: crate::document::Uri::parse(&format!("http://h/{path}")).unwrap(),
