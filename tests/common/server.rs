@@ -336,6 +336,11 @@ impl Server {
         self.shared.received.lock().unwrap().clone()
     }
 
+    /// Forgets the requests so far: there may be very many.
+    pub fn forget_received(&self) {
+        self.shared.received.lock().unwrap().clear();
+    }
+
     /// Bytes of bodies that the network has taken.
     pub fn sent(&self) -> usize {
         self.shared.sent.load(Ordering::SeqCst)

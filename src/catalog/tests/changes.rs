@@ -293,53 +293,6 @@ fn with_extensions_by_type_a_change_finds_the_name_it_changes() {
     assert!(tree(&catalog).is_empty());
 }
 
-/// With what is held back, packed, journaled, and of a set that was never listed.
-#[test]
-fn many_changes_write_the_whole_tree_with_the_same_result() {
-    let results = [u64::MAX, 0].map(|most_in_place| {
-        let (_folder, catalog) = catalog();
-        let listed = ["f/a", "f/b", "g/c", "g/d", "h"].map(|path| measured(&format!("http://h/{path}"), 1));
-        list(&catalog, &[(ONE, Some(10), &listed), (OTHER, Some(10), &listed[..1])], &[], Held::Nothing);
-        let packed = PackageMember { package: uri("http://h/1.zip"), path: "f/b".into() };
-        let b = Entry { lastmod: Some(at(15)), ..listed[1].clone() };
-        apply(&catalog, &[Statement { member: Some(&packed), ..statement(ONE, Change::Updated, 20, &b) }]);
-        list(&catalog, &[(ONE, Some(15), &listed[..4]), (OTHER, Some(10), &listed[..1])], &[], Held::All);
-        assert_eq!(held(&catalog).len(), 1);
-        catalog.write_in_place(most_in_place);
-        let (store, before) = (catalog.store(), tree(&catalog));
-
-        let (new, never) = (measured("http://h/f/new", 3), entry("http://h/never"));
-        let touched = Entry { media_type: Some("text/plain".into()), ..b };
-        let committed = apply(
-            &catalog,
-            &[
-                statement(ONE, Change::Deleted, 30, &listed[0]),
-                statement(ONE, Change::Updated, 30, &touched),
-                statement(ONE, Change::Deleted, 30, &listed[2]),
-                statement(ONE, Change::Deleted, 30, &never),
-                statement(SetId(9), Change::Created, 30, &new),
-                statement(ONE, Change::Updated, 5, &measured("http://h/g/d", 9)),
-            ],
-        );
-
-        assert_eq!(is_rebuilt(&catalog, &store), most_in_place == 0);
-        let after = tree(&catalog);
-        let resources: Vec<_> = after.iter().map(|(path, it)| (path.clone(), it.resource.clone())).collect();
-        let kept: Vec<_> = after.keys().filter(|path| before.contains_key(*path)).collect();
-        let kept: Vec<_> = kept.into_iter().filter(|path| before[*path].node.ino == after[*path].node.ino).collect();
-        assert_eq!(kept, ["f", "f/a", "f/b", "g", "g/d", "h"]);
-        let snapshot = catalog.snapshot().unwrap();
-        let journaled = [&listed[0], &touched, &never].map(|it| snapshot.journaled(ONE, &it.loc).unwrap());
-        let Committed { created, updated, touched, deleted, unknown, .. } = committed;
-        let counts = (created, updated, touched, deleted, unknown);
-        assert_eq!(counts, (1, 0, 2, 1, 1));
-        (resources, held(&catalog), journaled, counts)
-    });
-
-    assert_eq!(results[0], results[1]);
-    assert!(results[0].0.iter().any(|(path, it)| path == "f/b" && it.as_ref().is_some_and(|it| it.member.is_some())));
-}
-
 #[test]
 fn two_types_of_a_resource_give_two_names_in_either_writer() {
     let naming = Naming { extension_by_type: true, ..naming() };

@@ -265,6 +265,19 @@ mod tests {
     /// Blocks of an object whose last block is short.
     const LENGTH: u64 = 100 * BLOCK + 12_345;
 
+    const BOUNDS: Bounds = Bounds { unread: 3 << 20, unsized_body: 7 << 20 };
+
+    /// A large body that readers follow.
+    const FOLLOWED: Stream = Stream {
+        length: Some(2 * LARGE),
+        is_followed: true,
+        is_whole: false,
+        is_strict: false,
+        has_ranges: true,
+        window: None,
+        bounds: BOUNDS,
+    };
+
     /// The windows that reads of `step` bytes request, `forwards` or backwards from `start` on.
     fn windows(start: u64, bytes: u64, forwards: bool) -> Vec<Range<u64>> {
         const STEP: u64 = 8 << 10;
@@ -288,25 +301,16 @@ mod tests {
 
     #[test]
     fn a_download_that_nobody_waits_for_goes_on_for_a_while() {
-        let bounds = Bounds { unread: 3 << 20, unsized_body: 7 << 20 };
-        let stream = |length| Stream {
-            length,
-            is_followed: false,
-            is_whole: false,
-            is_strict: false,
-            has_ranges: true,
-            window: None,
-            bounds,
-        };
+        let stream = |length| Stream { length, is_followed: false, ..FOLLOWED };
         let mut demand = Demand::default();
-        assert_eq!(demand.limit(&stream(None)), bounds.unsized_body);
+        assert_eq!(demand.limit(&stream(None)), BOUNDS.unsized_body);
         demand.await_size();
         assert_eq!(demand.limit(&stream(None)), u64::MAX);
         let (left, patience) = (Instant::now(), Duration::from_secs(9));
         demand.leave_size(0, left);
         assert!(!demand.is_left(patience, left + patience));
         assert!(demand.is_left(patience, left + 2 * patience));
-        assert_eq!(demand.limit(&stream(Some(LARGE))), bounds.unread, "withheld");
+        assert_eq!(demand.limit(&stream(Some(LARGE))), BOUNDS.unread, "withheld");
         demand.await_range((5, 6));
         assert_eq!(demand.limit(&stream(Some(LARGE))), u64::MAX);
         demand.leave_range((5, 6), 0, left);
@@ -317,16 +321,7 @@ mod tests {
 
     #[test]
     fn the_stream_comes_as_far_as_it_is_read() {
-        let bounds = Bounds { unread: 3 << 20, unsized_body: 7 << 20 };
-        let stream = Stream {
-            length: Some(2 * LARGE),
-            is_followed: true,
-            is_whole: false,
-            is_strict: false,
-            has_ranges: true,
-            window: None,
-            bounds,
-        };
+        let stream = FOLLOWED;
         let mut demand = Demand::default();
         assert_eq!(demand.limit(&stream), 0);
         let range = (0, 1 << 20);
@@ -348,32 +343,15 @@ mod tests {
 
     #[test]
     fn a_window_waits_for_the_reader_of_its_first_bytes() {
-        let bounds = Bounds { unread: 3 << 20, unsized_body: 7 << 20 };
         for window in [8 << 20, 2 << 20] {
-            let stream = Stream {
-                length: Some(2 * LARGE),
-                is_followed: true,
-                is_whole: false,
-                is_strict: false,
-                has_ranges: true,
-                window: Some((0, window)),
-                bounds,
-            };
+            let stream = Stream { window: Some((0, window)), ..FOLLOWED };
             let mut demand = Demand::default();
             assert_eq!(demand.limit(&Stream { has_ranges: false, ..stream }), window / 2);
             let (first, second) = ((0, 1 << 20), (20 << 20, 21 << 20));
             demand.await_range(first);
             demand.await_range(second);
             demand.follow(second, second.1);
-            let stream = Stream {
-                length: Some(2 * LARGE),
-                is_followed: true,
-                is_whole: false,
-                is_strict: false,
-                has_ranges: false,
-                window: Some((0, window)),
-                bounds,
-            };
+            let stream = Stream { has_ranges: false, window: Some((0, window)), ..FOLLOWED };
             assert_eq!(demand.limit(&stream), window);
             demand.leave_range(first, 0, Instant::now());
             assert_eq!(demand.limit(&stream), (21 << 20) + window / 2 - (1 << 20) + (1 << 20));
