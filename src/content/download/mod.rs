@@ -216,15 +216,14 @@ impl Content {
             }
         }
         if let Joining::Read(_, offset, length) = joining {
-            // The bytes that a read failed to get may have come since.
-            let is_here = |it: &Arc<Download>| matches!(it.look(offset, length, false, None), Look::Here(_));
-            let (failures, now) = (self.failures(), Instant::now());
-            let error = match &under_way {
-                Some(it) if is_here(it) => None,
-                Some(_) => failures.read(spec.ino, offset, length, now),
-                None => failures.read(spec.ino, offset, length, now).or_else(|| failures.inode(spec.ino, now)),
+            let error = {
+                let (failures, now) = (self.failures(), Instant::now());
+                let of_inode = || failures.inode(spec.ino, now).filter(|_| under_way.is_none());
+                failures.read(spec.ino, offset, length, now).or_else(of_inode)
             };
-            if let Some(error) = error {
+            // The bytes that a read failed to get may have come since.
+            let is_here = || under_way.as_ref().is_some_and(|it| it.state().has(offset, length));
+            if let Some(error) = error.filter(|_| !is_here()) {
                 return Err(error);
             }
         }

@@ -434,6 +434,13 @@ impl DownloadState {
         wait
     }
 
+    /// Returns whether these bytes are here and may be handed out. No reader looks for them by this.
+    pub(super) fn has(&self, offset: u64, length: u32) -> bool {
+        let Some(whole) = self.length() else { return false };
+        let range = offset.min(whole)..offset.saturating_add(u64::from(length)).min(whole);
+        !range.is_empty() && self.here(&range, whole).is_some()
+    }
+
     /// The whole blocks of `range`, where they are here and nothing is known that forbids to hand them out.
     fn here(&self, range: &Range<u64>, length: u64) -> Option<Here> {
         let blocks = whole_blocks(range, length);

@@ -124,7 +124,7 @@ async fn an_older_list_that_is_ignored_is_reported() {
     let status = destination.synchronizer.status().borrow().clone();
     let failed = status.last_refresh.unwrap().failed;
     assert_eq!(failed.iter().map(|failed| failed.kind).collect::<Vec<_>>(), [FailureKind::Unusable]);
-    assert!(failed[0].why.contains("/list.xml is of 2013-01-03T10:10:00Z, older"), "{failed:?}");
+    assert!(failed[0].why.contains("/list.xml dates from 2013-01-03T10:10:00Z and is older"), "{failed:?}");
     let list = status.documents.iter().find(|it| it.location.ends_with(LIST)).unwrap();
     assert!(matches!(&list.answer, status::PollAnswer::Failed(why) if why.contains("older")), "{list:?}");
 }

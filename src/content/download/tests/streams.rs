@@ -449,3 +449,24 @@ async fn an_object_of_another_mount_is_compared_with_what_went_out() {
         assert_eq!(end.is_err(), is_wrong, "{end:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_came_since_are_read_despite_an_earlier_failure() {
+    let (body, gate) = (bytes(LARGE, 91), Gate::default());
+    let (whole, held) = (body.clone(), gate.clone());
+    let server = Server::start(move |request| honest(request, &whole, Some("\"v1\"")).gated_at(2 << 20, &held));
+    let mounted = Mounted::plain(&server);
+    let spec = vouched(&server, &body);
+    assert!(mounted.read(&spec, 0, 4096).await.unwrap() == body[..4096]);
+    let error = ContentError::Stalled { uri: spec.uri.clone() };
+    for offset in [4096, 8 << 20] {
+        mounted.content.failures().read_failed(spec.ino, offset, 4096, &error, std::time::Instant::now());
+    }
+
+    let here = mounted.read(&spec, 4096, 4096).await;
+    let absent = mounted.read(&spec, 8 << 20, 4096).await;
+    gate.open();
+
+    assert!(here.unwrap() == body[4096..8192]);
+    assert!(matches!(absent, Err(ContentError::Stalled { .. })), "it is not asked for again at once");
+}
