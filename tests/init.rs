@@ -156,7 +156,7 @@ fn a_user_without_an_installed_unit_gets_one() {
     assert_eq!(ann.ok(&["ls", "-A", ".config/resyncfs"]), "");
 }
 
-/// A person is told what a Source of web pages is before it is mounted.
+/// `init` says that a Source lists web pages before it mounts it.
 #[test]
 fn web_pages_are_named_before_the_questions() {
     let (source, scratch) = (Source::start(), tempfile::tempdir().unwrap());

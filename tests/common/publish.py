@@ -33,22 +33,22 @@ def uri(name):
 
 
 def entry(order):
-    """The resource at a path of FILES, with the change that is told of it, if one is; `type` and `links`: lists of relation
+    """The resource at a path of FILES, with its change where the order has one; `type` and `links`: lists of relation
     and URI, or path of FILES."""
-    told = Resource(uri=BASE + order["path"], change=order.get("change"))
+    resource = Resource(uri=BASE + order["path"], change=order.get("change"))
     if "time" in order:
-        told.ts_datetime = order["time"]
-    if told.change == "deleted":
-        return told
+        resource.ts_datetime = order["time"]
+    if resource.change == "deleted":
+        return resource
     file = os.path.join(FILES, order["path"])
-    told.timestamp = order.get("lastmod", os.path.getmtime(file))
-    told.length = os.path.getsize(file)
-    told.md5 = Hashes(["md5"], file).md5
-    told.path = file
-    told.mime_type = order.get("type")
+    resource.timestamp = order.get("lastmod", os.path.getmtime(file))
+    resource.length = os.path.getsize(file)
+    resource.md5 = Hashes(["md5"], file).md5
+    resource.path = file
+    resource.mime_type = order.get("type")
     for relation, target in order.get("links", []):
-        told.link_add(relation, target if ":" in target else BASE + target)
-    return told
+        resource.link_add(relation, target if ":" in target else BASE + target)
+    return resource
 
 
 def written(document, order):
@@ -125,17 +125,17 @@ def changedump(order):
         manifest = ChangeDumpManifest()
         with ZipFile(os.path.join(DOCUMENTS, package + ".zip"), "w", ZIP_DEFLATED) as packed:
             for change in each["entries"]:
-                told = entry(change)
-                if told.path is not None:
+                resource = entry(change)
+                if resource.path is not None:
                     inside = "resources/" + change.get("inside", change["path"])
                     if "text" in change:
                         data = change["text"].encode()
                         packed.writestr(inside, data)
-                        told.length, told.md5 = len(data), md5(data).hexdigest()
+                        resource.length, resource.md5 = len(data), md5(data).hexdigest()
                     else:
-                        packed.write(told.path, inside)
-                    told.path = "/" + inside
-                manifest.add(told)
+                        packed.write(resource.path, inside)
+                    resource.path = "/" + inside
+                manifest.add(resource)
             packed.writestr("manifest.xml", manifest.as_xml())
         with open(os.path.join(DOCUMENTS, package + ".xml"), "w") as preview:
             preview.write(manifest.as_xml())
