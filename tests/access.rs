@@ -248,7 +248,7 @@ fn neither_the_cache_nor_the_socket_nor_a_core_is_for_others() {
 
     assert!(unmounted.success());
     assert!(found.len() > 10, "{found:?}");
-    // What lies in a folder that nobody else can enter needs no modes of its own.
+    // Files in a folder that nobody else can enter need no modes.
     let entered = |path: &Path| path.parent() == Some(mounted.cache());
     let open: Vec<_> = found.iter().filter(|(path, mode)| entered(path) && mode & 0o077 != 0).collect();
     assert!(open.is_empty(), "{open:?}");

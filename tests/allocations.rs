@@ -22,7 +22,7 @@ thread_local! {
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes on to the system's allocator as it came; the count takes no memory, and has no destructor.
+// SAFETY: every call is passed to the system's allocator unchanged; the count takes no memory, and has no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.set(ASKED.get() + 1);

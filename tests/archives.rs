@@ -256,7 +256,7 @@ fn the_archive_of_a_lost_change_list_shows_the_earlier_time() {
     assert_eq!(speaks_for(&mounted), "2024-05-01T12:00:00Z");
 }
 
-/// A list that is gone is never read: the tree is shown as far as the others speak, and `status` names that time.
+/// A list that is gone is never read: the tree is that of the other lists, and `status` names that time.
 #[test]
 fn a_tree_of_an_earlier_time_shows_how_far_it_goes() {
     for (status, paths) in [

@@ -256,7 +256,7 @@ fn what_the_source_serves_is_compared_with_what_it_lists() {
     assert_eq!(summary["requested"], 4);
 }
 
-/// What a mount knows to fail is no agreement, however well the lists agree.
+/// A file that the mount knows to fail does not agree, even if the lists do.
 #[test]
 fn a_file_that_cannot_be_read_is_named_until_it_can() {
     let source = source();

@@ -157,7 +157,7 @@ fn in_background(mounted: &Mounted) -> (Option<i32>, String) {
     (output.status.code(), stderr(&output))
 }
 
-/// The tree of the last time is shown at once, and the person who mounts it knows that it is no more than that.
+/// The last known tree is shown at once, and the message says that it is only that.
 #[test]
 fn an_old_tree_is_announced_where_its_source_is_down() {
     let source = Source::start();

@@ -110,7 +110,7 @@ fn only_a_copy_of_the_file_managers_library_fetches() {
 /// `more` arguments.
 fn located(folder: &Path, configuration: &Path, more: &[&str]) -> Vec<String> {
     let database = configuration.with_extension("db");
-    // The configuration leaves out temporary folders, where this one lies.
+    // The configuration leaves out temporary folders, and this is in one.
     let script = "mount --bind \"$1\" /etc/updatedb.conf && exec updatedb --prunepaths= --require-visibility no -U \"$2\" -o \"$3\" \"${@:4}\"";
     let mut update = Command::new("unshare");
     update.args(["--mount", "bash", "-c", script, "updatedb"]).arg(configuration).arg(folder).arg(&database).args(more);

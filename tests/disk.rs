@@ -283,7 +283,7 @@ fn a_first_mount_on_a_full_disk_says_so() {
     first_mounts(2000, &[300_000, 400_000, 450_000, 500_000, 550_000, 600_000, 700_000, 1_000_000, 1_700_000]);
 }
 
-/// Mounts a Source of so many files with so many bytes left: all is shown, or it is said that there is no room for it.
+/// Mounts a Source of so many files with so many bytes left: all are shown, or an error says that there is no room.
 fn first_mounts(files: usize, left: &[u64]) {
     let disk = SmallDisk::of(4 << 20);
     let source = Source::start();

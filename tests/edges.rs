@@ -102,7 +102,7 @@ fn json_output_escapes_controls_and_invisible_characters() {
     assert!(explored.contains("\\u009b31m\\u0085\\u00ad\\u2028\\u202e\\udb40\\udc41"), "{explored}");
 }
 
-/// A user name and password are repeated nowhere, also where they stand in what is no address.
+/// A user name and password are never repeated, even from a text that is not an address.
 #[test]
 fn no_output_repeats_user_and_password() {
     let source = Source::start();
@@ -153,7 +153,7 @@ fn no_output_repeats_user_and_password() {
     assert!(!mounted.said().contains("secretpw"), "{}", mounted.said());
 }
 
-/// Commands and `curl` may leave their answers unread: each costs something, so there is a bound, and the mount goes on answering.
+/// Commands and `curl` may leave their answers unread: each costs something, so there is a bound, and the mount still answers.
 #[test]
 fn stalled_clients_of_the_control_socket_are_bounded() {
     let source = Source::start();

@@ -240,7 +240,7 @@ fn a_mount_can_be_one_type_or_one_collection() {
 const LIBRARY_WORDS: [&str; 5] =
     ["os error", "error sending request", "client error", "InvalidContentType", "handshake eof"];
 
-/// A failure within 5 s, in words of its own.
+/// A failure within 5 s, with its own message.
 #[test]
 fn a_wrong_address_is_explained_within_five_seconds() {
     let source = Source::start();

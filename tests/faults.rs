@@ -1,4 +1,4 @@
-//! A Source that lies or breaks off: right bytes or a clear error, and nothing lost. Who does not answer at all: `silence`.
+//! A Source that sends wrong bytes or breaks off: right bytes or a clear error, and nothing lost. A Source without answers: `silence`.
 
 mod common;
 
@@ -205,7 +205,7 @@ fn a_wrong_last_block_is_an_error_to_every_reader() {
     assert!(!head.status.success() && head.stdout.is_empty(), "{head:?}");
 }
 
-/// A cut body goes on where it was, of the same version alone.
+/// A cut body is resumed where it was, but only for the same version.
 #[test]
 fn a_cut_body_is_resumed_where_it_was_cut() {
     let source = Source::start();

@@ -325,7 +325,7 @@ fn links_of_atom_are_relative_to_its_base() {
     assert!(printed.contains("Deviations   none"), "{printed}");
 }
 
-/// An address of mail is understood, and is no file: what is absent is gone.
+/// A mail address is understood, but is not a file: absent files are gone.
 #[test]
 fn addresses_of_other_schemes_hold_no_deletion() {
     let source = source_of(&["a", "b"]);
@@ -386,7 +386,7 @@ fn what_is_wrong_with_a_list_is_named_with_its_place() {
     }
 }
 
-/// A table of addresses is no text sitemap; what was meant is said.
+/// A table of addresses is not a text sitemap; the message says what was meant.
 #[test]
 fn a_text_that_is_nearly_a_list_is_refused_with_its_line() {
     let source = source_of(&["a", "b"]);

@@ -20,7 +20,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// `answer` writes to the connection; the connection goes on where it returns true.
+    /// `answer` writes to the connection; the connection stays open if it returns true.
     fn start(answer: impl Fn(&str, &mut TcpStream) -> bool + Send + Sync + 'static) -> Raw {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -92,7 +92,7 @@ fn what_breaks_connections_takes_no_neighbour_away() {
         }
         "/good" => full(stream, b"", b"good"),
         "/fair" => full(stream, b"", b"fair"),
-        // Closed without a word, or with something that is no answer.
+        // Closed without a word, or with something that is not an answer.
         path => path.ends_with(['1', '3', '5']) && stream.write_all(b"\0\0\0 nonsense\r\n\r\n").is_err(),
     });
     let mounted = Mounted::new(&format!("{}/list.xml", raw.url), "readahead=0,timeout=5s");
@@ -352,7 +352,7 @@ fn a_host_is_asked_as_slowly_as_robots_txt_wants() {
     assert!(begun.elapsed() >= Duration::from_millis(1900), "{:?}", begun.elapsed());
 }
 
-/// Promise: a pace that is kept without a word of the host is no stall either.
+/// Promise: a pace that we keep without the host's word is not a stall either.
 #[test]
 fn a_slow_rate_is_no_error() {
     let source = Source::start();

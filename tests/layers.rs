@@ -171,7 +171,7 @@ fn expand(prefix: &[String], tree: &str, found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The module that `path`, written in `from`, lies in.
+/// The module that `path`, written in `from`, belongs to.
 fn resolved(from: &Module, path: &[String], modules: &BTreeMap<Module, String>) -> Option<Module> {
     let first = path.first()?;
     let mut full: Module = match first.as_str() {

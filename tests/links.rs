@@ -84,7 +84,7 @@ fn an_older_version_comes_from_its_memento_or_timegate() {
     let asked = source.requests_of("gate");
     assert_eq!(asked[0].field("accept-datetime"), Some("Wed, 01 May 2024 10:00:00 GMT"), "its lastmod");
 
-    // The digest names the object: without a cache of its own it would be found there.
+    // The digest names the object: without its own cache it would be found there.
     let mounted = Mounted::new(&source.url(), FAST);
     assert_eq!(fs::read(mounted.join("by-memento")).unwrap(), listed);
     assert_eq!(source.requests_of("versions/1").len(), 2);

@@ -169,7 +169,7 @@ impl Subject {
     }
 }
 
-/// Where the reference says that a published path lies: `%file` beside a folder is the only rule these names need.
+/// The place where the reference expects a published path: `%file` beside a folder is the only rule these names need.
 fn shown_path(path: &str, all: &BTreeSet<String>) -> String {
     let folder = format!("{path}/");
     if all.range(folder.clone()..).next().is_some_and(|next| next.starts_with(&folder)) {

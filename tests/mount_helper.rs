@@ -239,7 +239,7 @@ fn a_line_of_fstab_for_users_is_mounted_and_unmounted_by_one() {
     let fstab = namespace.scratch.path().join("fstab");
     fs::write(&fstab, format!("{} {directory} resyncfs noauto,user,cache={home}/cache 0 0\n", source.url())).unwrap();
     namespace.succeeds("mount", &["--bind", fstab.to_str().unwrap(), "/etc/fstab"]);
-    // The program under test may lie where only root can go.
+    // The program under test may be in a folder that only root can enter.
     namespace.succeeds("cp", &["--remove-destination", PROGRAM, "/sbin/mount.resyncfs"]);
     let nobody = |line: &str| {
         let ids = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", line];

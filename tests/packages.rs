@@ -351,6 +351,6 @@ fn a_walk_through_a_package_takes_few_requests() {
     let bytes_of = |line: &String| line.split('"').nth(2)?.split_whitespace().nth(1)?.parse::<u64>().ok();
     let fetched: u64 = asked.iter().filter_map(bytes_of).sum();
     assert!(asked.len() <= 16, "{} requests", asked.len());
-    // Its folders lie in another order than they are read in: after some ranges the whole is cheaper.
+    // Its folders are not in the order in which they are read: after some ranges the whole is cheaper.
     assert!(fetched <= 2 * bytes + bytes / 8, "{fetched} fetched of {bytes}: {asked:?}");
 }

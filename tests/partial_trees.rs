@@ -155,7 +155,7 @@ fn an_index_with_a_dead_child_is_followed_without_it() {
     }
 }
 
-/// Promise: never an accidental emptiness. Where nothing is left there is no mount.
+/// Promise: never an accidental emptiness. If nothing is left, nothing is mounted.
 #[test]
 fn an_index_of_dead_children_is_no_empty_tree() {
     let source = source();
@@ -489,7 +489,7 @@ fn files_that_only_manifests_name_are_shown_and_read() {
     assert_eq!((shown(), inode), (before, before), "the digest is the same");
 }
 
-/// What calls itself a Change List, or is called one, and lists packages is no list of files.
+/// A document that is called a Change List, but lists packages, is not a list of files.
 #[test]
 fn packages_in_a_change_list_are_not_files() {
     for md in ["<rs:md capability=\"changelist\" from=\"2024-01-02T00:00:00Z\"/><url>", "<url>"] {

@@ -346,7 +346,7 @@ fn each_option_that_is_named_is_one_of_the_program() {
     assert!(named.len() > 20, "{named:?}");
 }
 
-/// All code of the program, with a string that goes on in the next line in one.
+/// All code of the program; a string that continues in the next line is joined.
 fn sources() -> String {
     let (mut all, mut folders) = (String::new(), vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")]);
     while let Some(folder) = folders.pop() {

@@ -140,7 +140,7 @@ fn the_other_destination_gets_the_same_files() {
     let output = Command::new(resync_program("resync-sync"))
         .args(["--baseline", "--noauth", "--sitemap", &list, &nginx.url()])
         .arg(&theirs)
-        // It leaves a file of its own where it is run.
+        // It leaves a file where it is run.
         .current_dir(scratch.path())
         .output()
         .unwrap();

@@ -276,7 +276,7 @@ fn under_selinux_the_files_have_the_labels_asked_for() {
         mounted.unmount();
     }
 
-    // The policy has no such type, and lets no file of FUSE have a label of its own.
+    // The policy has no such type, and gives FUSE files no labels of their own.
     for options in ["context=u:object_r:unknown:s0", "defcontext=u:object_r:label:s0"] {
         let refused = Mounted::prepared(&source.url(), options).try_start().unwrap_err();
         assert!(refused.contains("the kernel may not know one of the labels"), "{options}: {refused}");

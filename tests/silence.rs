@@ -198,7 +198,7 @@ fn an_unmount_while_somebody_reads_ends_cleanly() {
     );
 }
 
-/// A list has a connection of its own: readers stuck on the Source's own host do not keep its changes away.
+/// A list has its own connection: readers stuck on the Source's own host do not delay its changes.
 #[test]
 fn readers_stuck_on_the_source_do_not_hold_up_a_refresh() {
     let source = Source::start();

@@ -83,7 +83,7 @@ fn read_constantly(folder: &Path, seed: u64, met: &Met) {
     let mut random = Random::new(seed);
     while !met.stop.load(Ordering::Relaxed) {
         let listing = match fs::read_dir(folder) {
-            // It shrinks at random, now and then to nothing: then there is no folder.
+            // It shrinks at random, sometimes to nothing: then there is no folder.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 std::thread::sleep(Duration::from_millis(5));
                 continue;

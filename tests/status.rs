@@ -495,7 +495,7 @@ fn a_watched_screen_follows_the_mount_and_restores_the_terminal() {
     assert!(pty.seen().starts_with(ENTER), "{:?}", pty.seen());
     assert!(pty.seen().contains("Now          read "), "rates: {:?}", pty.seen());
     fs::read(mounted.join("a")).unwrap();
-    // A line goes on below its text.
+    // A line continues below its text.
     let joined = || pty.seen().replace('\r', "").replace("\x1b[K\n             ", " ");
     eventually("what was read is shown", || joined().contains("1 from the Source (100.0 kB)"));
 

@@ -10,7 +10,7 @@ use common::{eventually, eventually_within};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Nobody polls in these tests, and the hub lies at another port of this machine.
+/// These tests do not poll, and the hub is at another port of this machine.
 const OPTIONS: &str = "poll=1h,allow-host=127.0.0.1,websub-listen=127.0.0.1:0";
 
 /// A Source with one file and a Framework Notification channel at some hub.
@@ -439,7 +439,7 @@ fn without_the_option_no_hub_is_asked() {
     assert!(hub.asked().is_empty());
 }
 
-/// A hub at a private address is no reason for the Source to send us there.
+/// A Source cannot send us to a hub at a private address.
 #[test]
 fn a_hub_that_nobody_allowed_is_not_reached() {
     let hub = Hub::start();

@@ -1,4 +1,4 @@
-//! Sequential reads of one big file that lies in the cache.
+//! Sequential reads of one big file in the cache.
 
 use crate::common::mounted::Mounted;
 use crate::common::random::Random;

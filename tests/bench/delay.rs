@@ -46,7 +46,7 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// What lies between here and [`FAR`].
+/// The network between here and [`FAR`].
 #[derive(Clone, Copy)]
 pub struct Line {
     pub round_trip: Duration,

@@ -1,4 +1,4 @@
-//! Walks, stats and small reads, beside ext4 (or whatever the temporary folder lies on).
+//! Walks, stats and small reads, compared with ext4 (or the file system of the temporary folder).
 
 use crate::common::mounted::Mounted;
 use crate::common::source::{Resource, Source};

@@ -84,7 +84,7 @@ impl Row {
         }
     }
 
-    /// Why there is no figure.
+    /// The reason for a missing figure.
     pub fn missing(&self) -> Option<&str> {
         (self.measured == NOT_MEASURED).then_some(&*self.bar)
     }

@@ -322,7 +322,7 @@ pub fn grep_through_a_dump() -> Vec<Row> {
     })
 }
 
-/// Publishes the files as one package, and nothing else; answers where it lies.
+/// Publishes the files as one package, and nothing else; returns its address.
 pub fn publish_one_package(nginx: &Nginx) -> PathBuf {
     nginx.write_dump(50_000, false);
     let package = files(&nginx.documents()).into_iter().find(|file| file.extension().is_some_and(|it| it == "zip"));

@@ -97,7 +97,7 @@ impl ChangingSource {
         self.changes.push(Change { time: self.now, entry });
     }
 
-    /// Writes the Resource List anew, as of now.
+    /// Writes a new Resource List, as of now.
     pub fn list(&self) {
         self.source.document("resourcelist.xml", self.source.resource_list_at(&time(self.now)));
     }

@@ -1,4 +1,4 @@
-//! What the tests of the whole program share: a Source that can lie, and the real mount of it.
+//! The code that tests of the whole program share: a Source that can misbehave, and a real mount of it.
 //!
 //! # Which file holds what
 //!

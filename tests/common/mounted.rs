@@ -224,7 +224,7 @@ impl Mounted {
         eventually("the program ends after the unmount", || child.try_wait().unwrap().is_some());
     }
 
-    /// Has the program end in good order, whoever has something open, and waits until it has.
+    /// Ends the program in good order, even with files open, and waits for its end.
     pub fn terminate(&self) {
         self.signal(libc::SIGTERM);
         let mut child = self.process.lock().unwrap().take().expect("the program runs");
@@ -252,7 +252,7 @@ impl Mounted {
 
 fn detach(path: &Path) {
     let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: `path` is NUL-terminated and outlives the call. A folder that is no mount point answers EINVAL.
+    // SAFETY: `path` is NUL-terminated and outlives the call. A folder that is not a mount point answers EINVAL.
     unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
 }
 

@@ -171,7 +171,7 @@ impl Nginx {
         Nginx { scratch, process, port, scheme, host: host.to_owned(), index }
     }
 
-    /// Writes Resource List, Capability List and Source Description anew with `resync-build`.
+    /// Writes Resource List, Capability List and Source Description again with `resync-build`.
     pub fn build(&self, arguments: &[&str]) {
         let documents = self.scratch.path().join("documents");
         let fresh = self.scratch.path().join("fresh");

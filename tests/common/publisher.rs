@@ -347,7 +347,7 @@ impl Publisher {
         );
     }
 
-    /// From now on the set has it no more; `is_there`: it goes on to exist.
+    /// From now on the set does not list it; `is_there`: it still exists.
     pub fn drop_from(&mut self, random: &mut Random, path: &str, time: Time, is_there: bool) {
         if self.members.remove(path).is_none() {
             return;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The repository. Its sitemap is written anew when a page is listed or no longer listed.
+/// The repository. Its sitemap is written again when a page is listed or no longer listed.
 pub struct Repository {
     /// The server of it all.
     pub source: Source,
@@ -24,7 +24,7 @@ impl Repository {
         repository
     }
 
-    /// All answers are right again; there is no Source Description all the same.
+    /// All answers are right again; there is still no Source Description.
     pub fn mend(&self) {
         self.source.mend();
         self.source.fault(".well-known/resourcesync", Fault::Status(404, String::new()), u64::MAX);

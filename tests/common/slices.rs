@@ -1,4 +1,4 @@
-//! How long threads keep a processor for which others wait: their slices (sched_setattr(2)), as far as this kernel knows any.
+//! How long threads keep a processor for which others wait: their slices (sched_setattr(2)), if this kernel has them.
 
 use std::fs;
 

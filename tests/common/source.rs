@@ -1,4 +1,4 @@
-//! A Source on loopback that publishes what a test puts there, and lies on request.
+//! A Source on loopback that publishes what a test puts there, and misbehaves on request.
 
 use super::requests::wait_for_quiet;
 use super::server::{Act, Gate, Received, Reply, Server};
@@ -108,7 +108,7 @@ struct State {
     mended: Gate,
 }
 
-/// The Source. Its Resource List is made anew at each request of it.
+/// The Source. Its Resource List is made for each request.
 #[derive(Clone)]
 pub struct Source {
     address: SocketAddr,

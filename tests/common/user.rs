@@ -33,7 +33,7 @@ impl Drop for OpenDevice {
     }
 }
 
-/// The user, with a home folder and a copy of the program: the one under test may lie where only root can go.
+/// The user, with a home folder and a copy of the program: the one under test may be in a folder that only root can enter.
 pub struct User {
     home: tempfile::TempDir,
     mount_point: PathBuf,

@@ -54,7 +54,7 @@ fn taken(bytes: usize) {
     MOST_IN_USE.fetch_max(IN_USE.fetch_add(bytes, Ordering::Relaxed) + bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every call goes on to the system's allocator as it came; the counts take no memory.
+// SAFETY: every call is passed to the system's allocator unchanged; the counts take no memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         taken(layout.size());

@@ -196,7 +196,7 @@ fn packages() -> Target {
     let run = move |bytes: &[u8]| {
         let _folder = &folder;
         *served.lock().unwrap() = Bytes::copy_from_slice(bytes);
-        // Each case is a package of its own: what failed once is not asked for again at once.
+        // Each case is another package: a failed one is not requested again at once.
         count.set(count.get() + 1);
         let strong = if bytes.first().is_some_and(|byte| byte % 4 == 0) { "" } else { "s" };
         let address = format!("http://{}/{:09}{strong}", server.authority(), count.get());

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Files asked for by each of two at a time.
 const LOOKUPS: usize = 200_000;
 
-/// Where everything lies, and how much it is.
+/// The folders of a run, and its sizes.
 struct Scene {
     source: BigSource,
     resources: u64,
@@ -551,7 +551,7 @@ fn killed(scene: &Scene) -> Vec<Row> {
         let lengths: Vec<u64> = numbers.iter().map(shown).collect();
         let before: Vec<u64> = numbers.iter().map(|number| scene.source.earlier_length(*number)).collect();
         let after: Vec<u64> = numbers.iter().map(|number| scene.source.resource(*number).length).collect();
-        // One after the other: the mount that was started goes on with the refresh, and shows all of it at once.
+        // One after the other: the mount that was started continues the refresh, and shows all of it at once.
         let changes_at = (0..numbers.len()).find(|at| lengths[*at] != before[*at]).unwrap_or(numbers.len());
         let other = (changes_at..numbers.len()).find(|at| lengths[*at] != after[*at]);
         assert!(other.is_none(), "new from {changes_at} on, and again another edition at {other:?}: {numbers:?}");

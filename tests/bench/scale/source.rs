@@ -115,7 +115,7 @@ impl BigSource {
         length(number, self.edition() + 1)
     }
 
-    /// Publishes everything anew: every resource has other bytes.
+    /// Publishes everything again: every resource has other bytes.
     pub fn change_everything(&self) {
         self.write_next();
         self.publish(self.edition() + 1);
@@ -235,7 +235,7 @@ fn at(edition: u64) -> String {
     format!("2026-{:02}-{:02}T00:00:00Z", 1 + edition / 28 % 12, 1 + edition % 28)
 }
 
-/// Where a resource lies: a part in one flat folder, one in a hundred in folders of a thousand, the others in the folders of
+/// The folder of a resource: a part in one flat folder, one in a hundred in folders of a thousand, the others in the folders of
 /// items (1 to 4 files each), by year, month and day.
 pub fn path(number: u64, resources: u64) -> String {
     let flat = FLAT.min(resources / 10);
