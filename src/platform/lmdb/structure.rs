@@ -3,7 +3,8 @@
 //! LMDB trusts its file. A page that the file lost is a SIGBUS where it is read, and a number of a page that is none is a
 //! SIGSEGV or an assertion: each ends the mount. So the trees are followed here first: each page but the two meta pages
 //! belongs to at most one tree or list of free pages, is within the file, and is laid out as LMDB lays it out. LMDB asserts
-//! the order of the commits that freed pages, and no other: the order of keys and the meaning of records are not checked.
+//! the order of the commits that freed pages. Keys out of order would hide the records behind them from searches and ranges, without
+//! an error. The meaning of records is not checked.
 
 use std::fs::File;
 use std::io;
@@ -157,6 +158,25 @@ enum TreeKind {
     Named,
 }
 
+/// The lowest key that may come next. The default lets any key come.
+#[derive(Default)]
+struct LowestKey {
+    key: Vec<u8>,
+    /// The key is that of a record, so that the next one is greater. Else it leads to a page that may begin with it.
+    is_taken: bool,
+}
+
+impl LowestKey {
+    /// Goes on to `key`, of a record or of the way to a page; `None` where it is too low.
+    fn advance(&mut self, key: &[u8], is_record: bool) -> Option<()> {
+        let is_allowed = key > &self.key[..] || key == &self.key[..] && !self.is_taken;
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.is_taken = is_record;
+        is_allowed.then_some(())
+    }
+}
+
 struct PageWalk<'f> {
     file: &'f File,
     length: u64,
@@ -166,6 +186,8 @@ struct PageWalk<'f> {
     claimed: Vec<u64>,
     /// Records of the tree that is followed.
     entries: u64,
+    /// The bound of the next key in it.
+    lowest: LowestKey,
     /// The last commit whose free pages were read.
     freed_by: u64,
 }
@@ -179,7 +201,9 @@ impl PageWalk<'_> {
         }
         let words = usize::try_from(pages.div_ceil(64)).map_err(|_| damaged(meta.number, "the last page"))?;
         let page_size = meta.page_size as usize;
-        let mut walk = PageWalk { file, length, page_size, pages, claimed: vec![0; words], entries: 0, freed_by: 0 };
+        let claimed = vec![0; words];
+        let mut walk =
+            PageWalk { file, length, page_size, pages, claimed, entries: 0, lowest: LowestKey::default(), freed_by: 0 };
         (0..METAS).try_for_each(|page| walk.claim(page, page))?;
         Ok(walk)
     }
@@ -204,13 +228,15 @@ impl PageWalk<'_> {
     }
 
     fn tree(&mut self, tree: &LmdbTree, kind: TreeKind, by: u64) -> Checked {
-        let before = std::mem::take(&mut self.entries);
+        let before = (std::mem::take(&mut self.entries), std::mem::take(&mut self.lowest));
         match tree.root {
             NO_ROOT => {}
             root if (1..=DEEPEST).contains(&tree.depth) => self.page(root, tree.depth, kind, by)?,
             _ => return Err(damaged(by, "a depth")),
         }
-        if std::mem::replace(&mut self.entries, before) == tree.entries { Ok(()) } else { Err(damaged(by, "a count")) }
+        let entries = self.entries;
+        (self.entries, self.lowest) = before;
+        if entries == tree.entries { Ok(()) } else { Err(damaged(by, "a count")) }
     }
 
     /// Follows the pages below `number`.
@@ -228,10 +254,17 @@ impl PageWalk<'_> {
         if kind == TreeKind::Free && nodes.iter().skip(usize::from(!is_leaf)).any(|node| node.key.len() != 8) {
             return Err(damaged(number, "a key"));
         }
-        nodes.iter().try_for_each(|node| match is_leaf {
-            true => self.record(node, kind, number),
-            false => self.page(node.child(), depth - 1, kind, number),
-        })
+        for (index, node) in nodes.iter().enumerate() {
+            // The keys of the other tree are numbers, whose order `free` checks.
+            if kind != TreeKind::Free && (is_leaf || index > 0) {
+                self.lowest.advance(node.key, is_leaf).ok_or(damaged(number, "the order of keys"))?;
+            }
+            match is_leaf {
+                true => self.record(node, kind, number)?,
+                false => self.page(node.child(), depth - 1, kind, number)?,
+            }
+        }
+        Ok(())
     }
 
     fn record(&mut self, node: &LmdbNode<'_>, kind: TreeKind, by: u64) -> Checked {
@@ -452,6 +485,7 @@ mod tests {
         for table in tables {
             let all = table.iter(&txn).unwrap().map(|pair| pair.map(|(key, _)| key.to_vec()));
             let keys: Vec<_> = all.collect::<Result<_, _>>().unwrap();
+            assert!(keys.iter().all(|key| table.get(&txn, key).unwrap().is_some()), "a search finds each key");
             for (index, key) in keys.iter().enumerate() {
                 match index % 3 {
                     0 => drop(table.delete(&mut txn, key).unwrap()),
