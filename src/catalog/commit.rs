@@ -26,8 +26,7 @@ use super::store::{TableId, TreeStore};
 use super::version::ChangeMark;
 use super::{Catalog, CatalogError, Committed, Decide, Held, ITEMS, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
-use std::collections::{BTreeSet, HashSet};
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -49,10 +48,9 @@ pub struct Commit<'c> {
     changed_sets: BTreeSet<SetId>,
     /// The set that is being listed.
     set: SetId,
-    /// Sets of which nothing is held back any more but what is decided now.
-    decided_again: BTreeSet<SetId>,
-    /// Sets of which all stays held back that is not listed, however much of them is listed again.
-    keep_held: BTreeSet<SetId>,
+    /// True for sets of which what is held back is decided again, false for those of which it stays. Of the others it is decided again
+    /// where most of it is listed.
+    redecided: BTreeMap<SetId, bool>,
     /// Held deletions that are applied.
     accepted: HashSet<(SetId, Uri)>,
     /// Deletions of what is not there.
@@ -86,8 +84,7 @@ impl<'c> Commit<'c> {
             is_of_changes: false,
             changed_sets: BTreeSet::new(),
             set: SetId::default(),
-            decided_again: BTreeSet::new(),
-            keep_held: BTreeSet::new(),
+            redecided: BTreeMap::new(),
             accepted: HashSet::new(),
             unknown: 0,
             pages: PageRows::new(),
@@ -104,12 +101,12 @@ impl<'c> Commit<'c> {
     /// Lets what is held back of `set` be decided again: it was held back only because the set could not be read. Resources
     /// that its lists lack now count as a loss.
     pub fn decide_again(&mut self, set: SetId) {
-        self.decided_again.insert(set);
+        self.redecided.insert(set, true);
     }
 
     /// Lets what is held back of `sets` be decided again only where it is listed.
-    pub fn keep_held(&mut self, sets: BTreeSet<SetId>) {
-        self.keep_held = sets;
+    pub fn keep_held(&mut self, sets: &BTreeSet<SetId>) {
+        sets.iter().for_each(|set| _ = self.redecided.entry(*set).or_insert(false));
     }
 
     /// Forgets what the journal holds of `set`: its lists settle all of that, or it has left the Source.
@@ -157,7 +154,7 @@ impl<'c> Commit<'c> {
         let store = self.catalog.store();
         let txn = store.env.read_txn()?;
         let most = usize::try_from(self.catalog.most_in_place()).unwrap_or(usize::MAX);
-        for row in store.rows(&txn, TableId::Held, (Bound::Unbounded, Bound::Unbounded))?.take(most) {
+        for row in store.all(&txn, TableId::Held)?.take(most) {
             let (key, row) = row?;
             let (set, uri) = held(key, row).ok_or_else(|| damaged("content", key))?;
             self.accepted.insert((set, uri));
@@ -211,14 +208,12 @@ impl<'c> Commit<'c> {
         let txn = store.env.read_txn()?;
         let base = &Base::read(store, &txn)?;
         let (known, holds) = self.take_over(base)?;
-        let (decided_again, keep_held) = (std::mem::take(&mut self.decided_again), std::mem::take(&mut self.keep_held));
+        let redecided = std::mem::take(&mut self.redecided);
         let accepted = std::mem::take(&mut self.accepted);
         let pages = std::mem::take(&mut self.pages);
         let (mut scope, mut facts, mut journal, unknown) = self.sorted(known, base, &accepted)?;
         if holds {
-            scope.released = facts.released(&scope, &|set, most_are_listed| {
-                decided_again.contains(&set) || most_are_listed && !keep_held.contains(&set)
-            })?;
+            scope.released = facts.released(&scope, &redecided)?;
         }
         let (diff, decided) = compare((catalog, base, &scope), &mut facts, !accepted.is_empty(), decide)?;
         if let (Some(Diff { edits, sets, left_out, .. }), Some(position)) = (diff, &decided) {
@@ -247,7 +242,7 @@ impl<'c> Commit<'c> {
         let (mut known, mut holds) = (Sorter::new(&self.catalog.spill_folder, SMALL_SORT), false);
         if self.scope.is_partial {
             self.scope.naming = base.naming.clone().ok_or(CatalogError::NoRevision)?;
-            self.scope.lists = base.sets.0.iter().map(|(set, record)| (*set, record.at)).collect();
+            self.scope.lists = base.sets.iter().map(|(set, record)| (*set, record.at)).collect();
             if !self.accepted.is_empty() || !self.catalog.rewrites_for(self.count)? {
                 return Ok((known, false));
             }
@@ -258,7 +253,7 @@ impl<'c> Commit<'c> {
         each_held(base, &mut |_, set, uri, record| {
             let Some(record) = record else { return Ok(()) };
             holds = true;
-            self.facts.add_held(&self.scope.naming, (uri, &record), &[set], true)
+            self.facts.add_held(&self.scope.naming, (uri, &record), [set], true)
         })?;
         Ok((known, holds && !self.is_of_changes))
     }
@@ -284,8 +279,7 @@ impl<'c> Commit<'c> {
                 return Ok(());
             }
             // Other metadata of the same bytes: the package holds them still.
-            let members: Vec<SetId> = sets.iter().map(|(set, _)| *set).collect();
-            facts.add_record(FactTag::Member, naming, (uri, record), &members, None, <[u8]>::to_vec)
+            facts.add_record(FactTag::Member, naming, (uri, record), record.sets.iter(), None, <[u8]>::to_vec)
         })
     }
 
@@ -347,7 +341,7 @@ impl<'c> Commit<'c> {
             if let Some(new) = new {
                 let (time, mark) = (row.time, ChangeMark { datetime: row.datetime, is_news: next.is_new });
                 let newest = new.lastmod.or(row.datetime);
-                facts.add_record(FactTag::Changed, &naming, (&uri, new), &[next.set], newest, |record| {
+                facts.add_record(FactTag::Changed, &naming, (&uri, new), [next.set], newest, |record| {
                     pack(&ChangedValue { time, mark, record })
                 })?;
             }
@@ -371,7 +365,7 @@ fn compare(
     }
     let Some(mut diff) = Diff::of(catalog, base, scope, facts)? else { return Ok((None, None)) };
     if is_accepted {
-        let none = Losses { present: base.files(), ..Losses::default() };
+        let none = Losses::of_totals(base.files(), base.files());
         return Ok((Some(diff), Some(decide(&none).1)));
     }
     let (held, position) = decide(&diff.losses);
@@ -406,8 +400,14 @@ impl<'b> Restated<'b> {
             self.restate(facts, path_by_rule(self.naming, uri, new.media_type).0)?;
             for known in known.iter().filter(|known| new.member.is_empty() && !known.member.is_empty()) {
                 // Other metadata of the same bytes: the package holds them still.
-                let sets: Vec<SetId> = known.sets.iter().collect();
-                facts.add_record(FactTag::Member, self.naming, (uri, known), &sets, None, <[u8]>::to_vec)?;
+                facts.add_record(
+                    FactTag::Member,
+                    self.naming,
+                    (uri, known),
+                    known.sets.iter(),
+                    None,
+                    <[u8]>::to_vec,
+                )?;
             }
         }
         facts.supersede(self.naming, set, uri, std::iter::empty())?;
@@ -443,7 +443,7 @@ impl<'b> Restated<'b> {
                 let key = statement_key(set, &uri);
                 if store.get(txn, TableId::Held, &key)?.is_none() {
                     let row = store.decoded(txn, TableId::Journal, &key, ChangeRow::decode)?;
-                    sets.push((set, row.map_or(lists.at(set), |row| Some(row.time))));
+                    sets.push((set, row.map_or(lists.get(&set).and_then(|list| list.at), |row| Some(row.time))));
                 } else if !self.accepted.contains(&(set, uri.clone())) {
                     held.push(set);
                 }
@@ -451,7 +451,7 @@ impl<'b> Restated<'b> {
             // A resource that no set has any more is stated all the same: the path is visited, and its name goes.
             facts.add_shown(self.naming, (&uri, &record), &sets)?;
             if !held.is_empty() {
-                facts.add_held(self.naming, (&uri, &record), &held, true)?;
+                facts.add_held(self.naming, (&uri, &record), held, true)?;
             }
         }
         self.paths.insert(path);
@@ -465,7 +465,7 @@ type VisitHeld<'v> = dyn FnMut(&[u8], SetId, &Uri, Option<ResourceRecord<'_>>) -
 /// Calls `visit` for each row of what is held back, with its resource as it is in the tree: none where the row holds nothing any more.
 fn each_held(base: &Base<'_>, visit: &mut VisitHeld<'_>) -> Result<(), CatalogError> {
     let Base { store, txn, naming: Some(naming), .. } = base else { return Ok(()) };
-    for row in store.rows(txn, TableId::Held, (Bound::Unbounded, Bound::Unbounded))? {
+    for row in store.all(txn, TableId::Held)? {
         let (key, row) = row?;
         let (set, uri) = held(key, row).ok_or_else(|| damaged("content", key))?;
         let mut records =

@@ -12,7 +12,6 @@ use super::{CatalogError, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use heed::RoTxn;
 use serde::{Deserialize, Serialize};
-use std::ops::Bound;
 
 /// A change, as the table and a sorter hold it.
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -35,9 +34,9 @@ impl<'a> ChangeRow<'a> {
         let mut resource = Vec::new();
         let change = if is_left_out { Change::Deleted } else { change };
         if change == Change::Deleted && !is_left_out {
-            push_resource(&mut resource, &Entry::new(entry.loc.clone()), true, &[set], None);
+            push_resource(&mut resource, &Entry::new(entry.loc.clone()), true, [set], None);
         } else {
-            push_resource(&mut resource, entry, true, &[set], member);
+            push_resource(&mut resource, entry, true, [set], member);
         }
         pack(&ChangeRow { change, is_left_out, time, datetime: entry.datetime, resource: &resource })
     }
@@ -96,7 +95,7 @@ fn fate(scope: &FactScope, set: SetId, time: Timestamp) -> Fate {
 
 /// Adds all rows of the journal in `store`, in front of the new changes.
 pub(super) fn add_known(changes: &mut Sorter, store: &TreeStore, txn: &RoTxn<'_>) -> Result<(), CatalogError> {
-    for row in store.rows(txn, TableId::Journal, (Bound::Unbounded, Bound::Unbounded))? {
+    for row in store.all(txn, TableId::Journal)? {
         let (key, row) = row?;
         ChangeRow::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("content", key))?;
         changes.add(key, row)?;

@@ -1,32 +1,35 @@
 //! The choice of resources where the links of others choose too (`conforms=`, `with=`): a change may choose, or give up, what lists have.
 
+use super::SyncError;
 use super::changes::NewChange;
 use super::fetch::new_changes::NewChanges;
 use super::read_set::ReadSet;
 use super::selection::Selection;
 use super::selection::plan::{ChoicePlan, path};
-use super::{SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Naming, SetId, Snapshot};
 use crate::document::{Change, Timestamp};
 use std::collections::HashMap;
+use std::sync::Arc;
 
-impl Synchronizer {
-    /// True if the lists must be chosen from again to know what `new` brings and takes.
-    pub(super) async fn needs_lists(&self, mut new: NewChanges) -> Result<(NewChanges, bool), SyncError> {
-        if new.is_empty() || !self.config.selection.follows_links() {
-            return Ok((new, false));
-        }
-        let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
-        let look = move || {
-            let (snapshot, mut needs_lists) = (catalog.snapshot()?, false);
-            new.each(&mut |_, change| {
-                needs_lists = needs_lists || !stays_as_chosen(&snapshot, &selection, change)?;
-                Ok(())
-            })?;
-            Ok::<_, SyncError>((new, needs_lists))
-        };
-        tokio::task::spawn_blocking(look).await?
+/// True if the lists must be chosen from again to know what `new` brings and takes.
+pub(super) async fn needs_lists(
+    catalog: &Arc<Catalog>,
+    selection: &Selection,
+    mut new: NewChanges,
+) -> Result<(NewChanges, bool), SyncError> {
+    if new.is_empty() || !selection.follows_links() {
+        return Ok((new, false));
     }
+    let (catalog, selection) = (catalog.clone(), selection.clone());
+    let look = move || {
+        let (snapshot, mut needs_lists) = (catalog.snapshot()?, false);
+        new.each(&mut |_, change| {
+            needs_lists = needs_lists || !stays_as_chosen(&snapshot, &selection, change)?;
+            Ok(())
+        })?;
+        Ok::<_, SyncError>((new, needs_lists))
+    };
+    tokio::task::spawn_blocking(look).await?
 }
 
 /// The choice of changes by themselves. Where the links of other entries choose too, what is in the tree stays.

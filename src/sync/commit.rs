@@ -168,7 +168,7 @@ impl Merge {
             }
         }
         let held = held_counts(catalog, &mut next.guard)?;
-        commit.keep_held(next.guard.by_list().clone());
+        commit.keep_held(next.guard.by_list());
         news.states.into_iter().for_each(|(set, root, state)| next.note(set, &root, state));
         let lists = base.losses(&next);
         // Resources that lacked before are not in the tree, or held back already.

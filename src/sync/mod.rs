@@ -9,7 +9,6 @@
 //! Each commit (`commit`) holds the [`position::Position`] too; the guard decides what may go. A baseline is one commit, changes are
 //! one or more. A failure leaves what was committed before, which is never applied again. The kernel is notified after each.
 
-mod ask;
 pub mod audit;
 pub mod changes;
 mod choose;
@@ -31,7 +30,6 @@ mod read_set;
 mod refresh;
 mod scheduler;
 pub mod selection;
-mod stale_list;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -53,10 +51,9 @@ use fetch::index_cache::IndexCache;
 use fetch::spool::Spool;
 use position::Position;
 use push::SetChannel;
-use refresh::{Current, no_resource_list, offers};
+use refresh::{Current, StaleLists, no_resource_list, offers};
 use scheduler::Schedule;
 use serde::{Deserialize, Serialize};
-use stale_list::StaleLists;
 use status::SyncStatus;
 use std::collections::HashMap;
 use std::sync::Arc;

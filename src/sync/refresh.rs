@@ -4,19 +4,25 @@
 //! alone are applied to the revision that is shown (`advance`).
 
 use super::changes::ChangeState;
+use super::choose::needs_lists;
 use super::commit::Merge;
 use super::fetch::lists;
 use super::fetch::new_changes::{NewChanges, ReadChanges};
+use super::fetch::own_host::{known_naming, naming};
+use super::fetch::remarks::fail_if_missing;
 use super::followed_set::FollowedSet;
 use super::position::Position;
 use super::read_set::ReadSet;
 use super::status::FailedDocument;
 use super::{Progressing, RefreshResult, Scope, Stage, SyncError, Synchronizer, unwatched};
-use crate::catalog::Naming;
+use crate::catalog::{Naming, SetId};
 use crate::document::{Capability, Timestamp};
 use crate::platform::error_chain::chain;
+use crate::source::crawl::Crawled;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The refresh that is under way, or the last one.
@@ -36,7 +42,20 @@ impl Current {
     pub fn new(progress: Progressing) -> Current {
         Current { progress, failed: Vec::new(), unfollowed: None, lacks_packages: false }
     }
+
+    /// Notes a document that fails: it may be read twice.
+    pub fn note_failure(&mut self, failed: FailedDocument) {
+        if !self.failed.contains(&failed) {
+            self.failed.push(failed);
+        }
+    }
 }
+
+/// No cache is stale for longer: older lists that are served all that time are what the Source publishes.
+pub(super) const LONGEST_STALE: Duration = Duration::from_secs(24 * 3600);
+
+/// The sets whose lists are older than what is shown of them: the time of these, and since when they have been served without a break.
+pub(super) type StaleLists = HashMap<SetId, (Timestamp, Instant)>;
 
 /// A discovered Source, and what the refresh goes on from.
 pub(super) struct Step {
@@ -62,7 +81,7 @@ impl Synchronizer {
 
     /// A refresh of what `scope` says alone. A first tree is made of everything.
     pub async fn refresh_of(&mut self, scope: Scope, progress: Progressing) -> Result<RefreshResult, SyncError> {
-        self.tidied().await;
+        self.writer.tidied().await;
         self.fetch.client.renew_credentials().await;
         self.current = Current::new(progress);
         self.status.send_modify(|status| status.refreshing_since = Some(jiff::Timestamp::now()));
@@ -204,7 +223,7 @@ impl Synchronizer {
             false => scope,
         };
         let is_undamaged = step.is_first_tree && !self.catalog.is_distrusted();
-        let naming = if is_undamaged { self.known_naming(&step.source)? } else { None };
+        let naming = if is_undamaged { known_naming(&self.config, &self.catalog, &step.source)? } else { None };
         self.read_lists(&step.sets, scope, step.stored.as_ref(), naming.as_ref(), step.decides_again).await
     }
 
@@ -240,6 +259,42 @@ impl Synchronizer {
         self.commit_baseline(step, read, (missing, naming), base, changes).await
     }
 
+    /// The sets whose lists are merged although they are older than what is shown, each with the time that its lists speak for. `None`
+    /// where nothing is merged: the tree `is_same`, or some lists are left out as older. Without them there is no tree that
+    /// `decides_again`, which is an error. Only a tree that is whole is compared.
+    fn believe(
+        &mut self,
+        step: &Step,
+        read: &[ReadSet],
+        is_same: bool,
+    ) -> Result<Option<Vec<(SetId, Timestamp)>>, SyncError> {
+        let is_whole = !step.is_first_tree && !self.catalog.is_distrusted();
+        let (now, served) = (Instant::now(), std::mem::take(&mut self.stale_lists));
+        let (mut believed, mut older) = (Vec::new(), None);
+        for it in read.iter().filter(|_| is_whole) {
+            let Some((at, shown)) = step.position.is_newer_than(it) else { continue };
+            let Some(list) = it.walks.iter().flat_map(Crawled::documents).next() else { continue };
+            let since = served.get(&it.id).filter(|(time, _)| *time == at).map_or(now, |(_, since)| *since);
+            self.stale_lists.insert(it.id, (at, since));
+            if now.saturating_duration_since(since) >= LONGEST_STALE {
+                believed.extend(it.at().map(|at| (it.id, at)));
+            } else {
+                older.get_or_insert((&list.location, at, shown));
+            }
+        }
+        let Some((location, at, shown)) = older.filter(|_| !is_same) else {
+            return Ok(Some(believed).filter(|_| !is_same));
+        };
+        let older = SyncError::OlderList { location: location.clone(), at, shown };
+        if step.decides_again {
+            return Err(older);
+        }
+        tracing::warn!("a Resource List is ignored: {}", chain(&older));
+        self.schedule.ignored(location, chain(&older));
+        self.current.note_failure(FailedDocument::of(&older));
+        Ok(None)
+    }
+
     /// Reads what belongs to the lists of `read`: dumps, times, and the names of their resources. Returns what is missing of them.
     pub(super) async fn complete(
         &mut self,
@@ -250,7 +305,7 @@ impl Synchronizer {
         self.read_dumps((&step.sets, &step.position), read, is_new).await?;
         let missing = lists::missing(&step.source, &step.sets, read);
         self.fail_if_nothing(step, read, &missing)?;
-        let naming = self.naming(&step.source, read).await?;
+        let naming = naming(&self.config, &self.catalog, &self.fetch.spool, &step.source, read).await?;
         self.date_lists(&step.position, Some(&naming), read).await?;
         for it in read {
             let is_without_changes = step.sets.iter().any(|set| set.id == it.id && set.changes.is_empty());
@@ -291,7 +346,7 @@ impl Synchronizer {
         }
         let leaf = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next();
         if step.is_first_tree || leaf.is_some() {
-            self.fail_if_missing(missing)?;
+            fail_if_missing(&self.config.entry, missing)?;
         }
         let Some(leaf) = leaf else { return Ok(()) };
         // By its Capability List's word a Resource List, by its own another document: no tree is made of that.
@@ -350,7 +405,7 @@ impl Synchronizer {
             }
             return Ok(Some(RefreshResult::Unchanged));
         }
-        let (new, needs_lists) = self.needs_lists(new).await?;
+        let (new, needs_lists) = needs_lists(&self.catalog, &self.config.selection, new).await?;
         if needs_lists {
             return Ok(None);
         }

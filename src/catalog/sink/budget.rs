@@ -19,8 +19,8 @@ pub(super) const RECORD_OVERHEAD: usize = 16;
 /// Counts the bytes that are written into a store.
 pub(super) struct WriteBudget {
     folder: SpillFolder,
-    /// Bytes since the last commit, at most `most`.
-    uncommitted: u64,
+    /// Bytes since the last commit, at most `most`: the file system may not know of them.
+    pub(super) uncommitted: u64,
     most: u64,
     unchecked: u64,
 }
@@ -30,16 +30,6 @@ impl WriteBudget {
     /// hold.
     pub(super) fn new(folder: &SpillFolder, most: u64) -> WriteBudget {
         WriteBudget { folder: folder.clone(), uncommitted: 0, most, unchecked: 0 }
-    }
-
-    /// Bytes that the transaction takes so far.
-    pub(super) fn since_commit(&self) -> u64 {
-        self.uncommitted
-    }
-
-    /// The file system knows of all that was counted so far.
-    pub(super) fn committed(&mut self) {
-        self.uncommitted = 0;
     }
 
     /// Counts bytes of pages that are written.

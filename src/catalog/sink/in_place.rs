@@ -63,7 +63,7 @@ impl Sink for InPlace<'_, '_> {
 
     fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<NamedNode<'r>> {
         // A folder in which, and beneath which, something changed is read as it was written before.
-        base.store.by_ino(self.0.read(), ino)
+        base.store.by_ino(&self.0.txn, ino)
     }
 }
 

@@ -192,9 +192,9 @@ impl<'s> Tables<'s> {
     fn put(&mut self, row: &[u8], record: &[u8]) -> Result<(), CatalogError> {
         let Some((id, key)) = row.split_first() else { return Ok(()) };
         self.budget.count((row.len() + record.len() + RECORD_OVERHEAD) as u64)?;
-        if self.budget.since_commit() >= TRANSACTION {
+        if self.budget.uncommitted >= TRANSACTION {
             self.txn.take().map_or(Ok(()), |txn| self.store.commit(txn))?;
-            self.budget.committed();
+            self.budget.uncommitted = 0;
         }
         let txn = match &mut self.txn {
             Some(txn) => txn,

@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 /// Writes rows, each with its checksum.
 pub struct Transaction<'c> {
     store: &'c TreeStore,
-    txn: RwTxn<'c>,
+    pub(super) txn: RwTxn<'c>,
     budget: WriteBudget,
     has_written: bool,
     /// Inodes that lose their names.
@@ -86,9 +86,5 @@ impl Transaction<'_> {
             self.budget.count(PAGE)?;
         }
         Ok(())
-    }
-
-    pub(super) fn read(&self) -> &heed::RoTxn<'_> {
-        &self.txn
     }
 }

@@ -24,7 +24,7 @@ use crate::platform::inode_set::InodeSet;
 pub struct TreeWriter<'t> {
     pub base: &'t Base<'t>,
     pub naming: &'t Naming,
-    sink: Box<dyn Sink + 't>,
+    pub sink: Box<dyn Sink + 't>,
     /// The time of this commit.
     pub now: Timestamp,
     /// The revision that is shown, with the numbers and sums of this one.
@@ -199,18 +199,13 @@ impl<'t> TreeWriter<'t> {
         self.note(*parent, self.now, true)
     }
 
-    /// Answers whether an inode of a folder may be open when it loses its name.
-    pub fn keeps_orphans_of(&self, folder: u64) -> bool {
-        self.sink.keeps_orphans_of(folder)
-    }
-
     /// Enters an inode among the orphans: it loses its name, but may be open.
     fn orphan(&mut self, old: &NamedNode<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
         let key = ino_key(old.node.ino);
         if old.node.resource.is_none() {
             self.lost.insert(Ino(old.node.ino));
         }
-        if self.keeps_orphans_of(old.parent) {
+        if self.sink.keeps_orphans_of(old.parent) {
             let row = orphan_row(self.base, old, uri, self.now)?;
             self.row(TableId::Orphans, &key, Some(&row))?;
         }

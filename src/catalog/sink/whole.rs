@@ -2,7 +2,7 @@
 //! little with the one before. Nothing of what it writes is read, but for folders that turn out to be empty: they are removed in place.
 
 use super::super::base::Base;
-use super::super::edit::{Comparison, Departures};
+use super::super::edit::Comparison;
 use super::super::group::{FactScope, Group, HeldState, NewFile, SortedFacts};
 use super::super::join::{FolderRef, Visitor, beneath, join};
 use super::super::known_folders::KnownFolders;
@@ -11,7 +11,7 @@ use super::super::store::keys::{ino_key, statement_key};
 use super::super::store::record::{NamedNode, NodeRecord, RevisionRecord};
 use super::super::store::{ROOT, ROOT_ENTRY, TableId, TreeStore};
 use super::super::version;
-use super::super::{Catalog, CatalogError, Committed, Decide, Departure, Held, Invalidation, Kind, Losses, SetId};
+use super::super::{Catalog, CatalogError, Committed, Decide, Held, Invalidation, Kind, Losses, SetId};
 use super::in_place::{InPlace, PutRows, write_groups};
 use super::rows::Rows;
 use super::transaction::in_transaction;
@@ -69,7 +69,7 @@ pub fn write(
         let position = match decided.take() {
             Some(position) => position,
             None => {
-                let (losses, mut departures) = rebuild.losses()?;
+                let (losses, mut departures) = rebuild.comparison.losses()?;
                 let (held, position) = decide(&losses);
                 if base.revision.is_some() && held != Held::Nothing {
                     let kept = departures.kept(&held, &scope.naming, &catalog.spill_folder)?;
@@ -109,37 +109,24 @@ pub fn write_anew(
     (damaged, target): (&TreeStore, &TreeStore),
     decide: Decide<'_>,
 ) -> Result<Committed, CatalogError> {
+    let damaged = damaged.env.read_txn().map_err(CatalogError::from).and_then(|txn| damaged.revision(&txn));
+    // Numbers that it may have given: those of its revision, else half of all.
+    let (next_ino, next_entry) = (NUMBER_LIMIT / 2, NUMBER_LIMIT / 2);
+    let unknown = RevisionRecord { next_ino, next_entry, ..RevisionRecord::NONE };
+    let last = damaged.as_ref().map_or(unknown, |revision| revision.unwrap_or(RevisionRecord::NONE));
+    let last = RevisionRecord { totals: RevisionRecord::NONE.totals, ..last };
     facts.rows.read_once();
-    let mut rebuild = Rebuild::begin(catalog, base, scope, &mut facts, (target, last_numbers(damaged)))?;
+    let mut rebuild = Rebuild::begin(catalog, base, scope, &mut facts, (target, last))?;
     drop(facts);
-    let (Held::Nothing, position) = decide(&fewer(damaged, &rebuild.losses()?.0)) else {
-        return Err(CatalogError::Undecided);
-    };
+    let mut losses = rebuild.comparison.losses()?.0;
+    if let Ok(Some(damaged)) = damaged {
+        // All of the tree comes: it is compared with the sums of the one that cannot be read any more.
+        losses = Losses::of_totals(damaged.totals.files, losses.coming);
+    }
+    let (Held::Nothing, position) = decide(&losses) else { return Err(CatalogError::Undecided) };
     let committed = rebuild.finish(&position, rows)?;
     let invalidations = vec![Invalidation::Everything([Ino(ROOT)].into_iter().collect())];
     Ok(Committed { invalidations, ..committed })
-}
-
-/// The losses of a tree, all of which comes, against the sums of the one that cannot be read any more: "was so many, would be so many".
-fn fewer(damaged: &TreeStore, tree: &Losses) -> Losses {
-    let revision = damaged.env.read_txn().map_err(CatalogError::from).and_then(|txn| damaged.revision(&txn));
-    let Ok(Some(revision)) = revision else { return tree.clone() };
-    let (present, files) = (revision.totals.files, tree.coming);
-    let lost = Departure { set: None, is_last: true, files: present.saturating_sub(files) };
-    let departures = if lost.files > 0 { vec![lost] } else { Vec::new() };
-    Losses { present, coming: files.saturating_sub(present), departures, ..Losses::default() }
-}
-
-/// The numbers that a damaged store may have given: those of its revision, else half of all. Nothing else of it stays.
-fn last_numbers(damaged: &TreeStore) -> RevisionRecord {
-    let txn = damaged.env.read_txn();
-    let (next_ino, next_entry) = (NUMBER_LIMIT / 2, NUMBER_LIMIT / 2);
-    match txn.map_err(CatalogError::from).and_then(|txn| damaged.revision(&txn)) {
-        Ok(revision) => {
-            RevisionRecord { totals: RevisionRecord::NONE.totals, ..revision.unwrap_or(RevisionRecord::NONE) }
-        }
-        Err(_) => RevisionRecord { next_ino, next_entry, ..RevisionRecord::NONE },
-    }
 }
 
 /// A tree on its way into an empty store.
@@ -168,7 +155,7 @@ impl<'t> Rebuild<'t> {
         (target, last): (&'t TreeStore, RevisionRecord),
     ) -> Result<Rebuild<'t>, CatalogError> {
         let is_first = base.revision.is_none();
-        catalog.known_folders.lately();
+        catalog.known_folders.take_lately();
         let rows = Rows::begin(target, &catalog.spill_folder, is_first)?;
         let sink = Whole { rows, known_folders: &catalog.known_folders };
         let mut rebuild = Rebuild {
@@ -188,11 +175,6 @@ impl<'t> Rebuild<'t> {
         rebuild.left_out = join(base, scope, facts, &mut rebuild)?;
         rebuild.enter(FolderRef { ino: ROOT, is_new: false })?;
         Ok(rebuild)
-    }
-
-    /// The resources that the tree shown has, and this one does not.
-    fn losses(&mut self) -> Result<(Losses, Departures), CatalogError> {
-        self.comparison.losses()
     }
 
     /// Commits the tree, with the `rows` of the journal.
@@ -266,7 +248,7 @@ fn add_late_orphans(catalog: &Catalog, base: &Base<'_>, target: &TreeStore) -> R
         })
     };
     let mut late = Vec::new();
-    for folder in catalog.known_folders.lately().iter() {
+    for folder in catalog.known_folders.take_lately().iter() {
         for child in base.store.children(base.txn, folder.0, 0)? {
             late.push(child?);
             if late.len() >= most {
@@ -312,7 +294,7 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
         let mut known_uri = None;
         if let Some(known) = &base {
             self.remove_beneath(known)?;
-            if same_uri && self.tree.keeps_orphans_of(known.parent) {
+            if same_uri && self.tree.sink.keeps_orphans_of(known.parent) {
                 // Its URI need not follow from its path.
                 known_uri = Some(file.uri(&self.scope.naming)?);
             }

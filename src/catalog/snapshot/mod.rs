@@ -30,13 +30,7 @@ pub struct Snapshot<'c> {
     naming: OnceLock<Naming>,
 }
 
-impl<'c> Snapshot<'c> {
-    pub(super) fn new(catalog: &'c Catalog) -> Result<Snapshot<'c>, CatalogError> {
-        let store = catalog.current.load();
-        let txn = ManuallyDrop::new(store.readers.take(&store.env)?);
-        Ok(Snapshot { catalog, txn, failed: AtomicBool::new(false), store, naming: OnceLock::new() })
-    }
-
+impl Snapshot<'_> {
     pub(super) fn txn(&self) -> &Reading {
         &self.txn
     }
@@ -161,7 +155,7 @@ impl<'c> Snapshot<'c> {
         self.read(|| Ok(self.store.meta(self.txn(), meta::POSITION)?.map(Box::from)))
     }
 
-    /// `at` of the newest list in this revision.
+    /// The time that this revision speaks for.
     pub fn at(&self) -> Result<Option<Timestamp>, CatalogError> {
         Ok(self.revision()?.and_then(|revision| revision.at))
     }
@@ -248,7 +242,9 @@ impl Catalog {
 
     /// The current revision for one operation. Short: a snapshot held keeps old pages from reuse.
     pub fn snapshot(&self) -> Result<Snapshot<'_>, CatalogError> {
-        Snapshot::new(self)
+        let store = self.current.load();
+        let txn = ManuallyDrop::new(store.readers.take(&store.env)?);
+        Ok(Snapshot { catalog: self, txn, failed: AtomicBool::new(false), store, naming: OnceLock::new() })
     }
 }
 

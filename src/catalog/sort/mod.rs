@@ -259,7 +259,7 @@ impl Sorted {
     pub fn read_once(&mut self) {
         for run in &mut self.runs {
             if let RunBytes::File(file) = &mut run.source {
-                file.get_mut().freed_as_read();
+                file.get_mut().is_read_once = true;
             }
         }
     }

@@ -41,7 +41,7 @@ fn change(catalog: &Catalog, change: Change, entries: &[Entry]) -> Committed {
 fn files_of_the_set(catalog: &Catalog) -> u64 {
     let store = catalog.store();
     let txn = store.env.read_txn().unwrap();
-    store.sets(&txn).unwrap().files(SetId(0))
+    store.sets(&txn).unwrap().get(&SetId(0)).map_or(0, |set| set.files)
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl History {
             baseline.decide_again(self.set());
         }
         if self.random.one_in(4) {
-            baseline.keep_held(BTreeSet::from([self.set()]));
+            baseline.keep_held(&BTreeSet::from([self.set()]));
         }
         if self.random.one_in(6) {
             let forgotten = self.set();

@@ -4,6 +4,7 @@
 //! Some Sources list pages, and their packages hold the files of the pages. Where no manifest names a resource that the lists have, the
 //! two speak of different things, and the manifests state what exists too. Else the lists do alone, unless the dump is of a later time.
 
+use super::DocumentFetch;
 use super::change_docs::Chosen;
 use super::new_changes::Origin;
 use super::spool::Spool;
@@ -12,7 +13,7 @@ use crate::document::{Capability, Change, Entry, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Crawled, EVERYTHING};
 use crate::source::documents::CachedDocument;
-use crate::source::zip::{Listed, Manifest, PackageError, Packages, Reading};
+use crate::source::zip::{Listed, Manifest, Packages, Reading};
 use crate::source::{DocumentLocation, Missing};
 use crate::sync::changes::DocumentHead;
 use crate::sync::deviations::NotUnderstood;
@@ -21,6 +22,7 @@ use crate::sync::position::Position;
 use crate::sync::read_set::ReadSet;
 use crate::sync::selection::plan::Chooser;
 use crate::sync::{SyncError, Synchronizer};
+use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -46,8 +48,6 @@ pub struct ReadDump {
     pub manifests: Vec<Manifest>,
     /// The packages that cannot be read.
     pub missing: Vec<Missing>,
-    /// True if some of these may be readable later.
-    pub has_failed: bool,
 }
 
 impl Synchronizer {
@@ -176,7 +176,9 @@ impl Synchronizer {
         }
         Ok(all)
     }
+}
 
+impl DocumentFetch {
     /// The packages of the `walked` Change Dumps that may hold something new, each a list of changes; and why the first fails of those
     /// that fail for now. These are requested again. They hold back no package whose interval says that it is older or newer.
     pub(super) async fn change_packages(
@@ -188,8 +190,8 @@ impl Synchronizer {
         let digest = dumps().fold(0, |digest, leaf| digest ^ leaf.document.digest);
         dumps().for_each(|leaf| _ = chosen.leaves_out(leaf.header.from));
         let mut wanted = Vec::new();
-        for entry in listed_packages(&self.fetch.spool, walked, Capability::ChangeDump).await? {
-            let is_contradicted = self.fetch.packages.is_contradicted(&entry.loc);
+        for entry in listed_packages(&self.spool, walked, Capability::ChangeDump).await? {
+            let is_contradicted = self.packages.is_contradicted(&entry.loc);
             if chosen.children.is_settled(entry.loc.as_str(), digest) && !is_contradicted {
                 chosen.unread.push(entry.loc.as_str().to_owned());
             } else if chosen.asks(&entry, is_contradicted) {
@@ -197,7 +199,7 @@ impl Synchronizer {
             }
         }
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
-        let mut manifests = request_manifests(&self.fetch.packages, listed);
+        let mut manifests = requested(&self.packages, listed, |packages, listed| packages.stated(listed).boxed());
         let (mut read, mut failed, mut wanted) = (Vec::new(), None, wanted.into_iter());
         while let Some(entry) = wanted.next() {
             let Some((manifest, _)) = manifests.next().await else { break };
@@ -258,9 +260,18 @@ pub fn request_readings(
     packages: &Packages,
     listed: Vec<Listed>,
 ) -> impl Stream<Item = (Reading, Listed)> + Unpin + Send {
+    requested(packages, listed, |packages, listed| packages.read_listed(listed).boxed())
+}
+
+/// What `request` gives for each of `listed`, several requested at a time, in their order.
+fn requested<T: Send + 'static>(
+    packages: &Packages,
+    listed: Vec<Listed>,
+    request: for<'r> fn(&'r Packages, &'r Listed) -> BoxFuture<'r, T>,
+) -> impl Stream<Item = (T, Listed)> + Unpin + Send + use<T> {
     let request = |listed: Listed| {
         let packages = packages.clone();
-        async move { (packages.read_listed(&listed).await, listed) }.boxed()
+        async move { (request(&packages, &listed).await, listed) }.boxed()
     };
     stream::iter(listed.into_iter().map(request).collect::<Vec<_>>()).buffered(REQUESTED_AT_ONCE)
 }
@@ -315,13 +326,12 @@ pub async fn read_dump(
     let listed = listed_packages(spool, walked, Capability::ResourceDump).await?;
     let listed: Vec<_> = listed.iter().map(|entry| Listed::of(entry, Capability::ResourceDumpManifest)).collect();
     dump.packages.extend(listed.iter().map(|listed| listed.package.clone()));
-    let mut manifests = request_manifests(packages, listed);
+    let mut manifests = requested(packages, listed, |packages, listed| packages.stated(listed).boxed());
     while let Some((manifest, Listed { package, .. })) = manifests.next().await {
         match manifest {
             Ok(manifest) => dump.manifests.push(manifest),
             Err(cause) if cause.is_retryable() && !tolerates_failure => return Err(SyncError::Package(cause)),
             Err(cause) => {
-                dump.has_failed |= cause.is_retryable();
                 let why = chain(&cause);
                 tracing::warn!("a package cannot be read: {why}");
                 dump.missing.push(Missing { location: DocumentLocation::Uri(package), entries: 0, why });
@@ -346,15 +356,6 @@ pub async fn listed_packages(spool: &Spool, walked: &Crawled, capability: Capabi
         Ok(packages)
     };
     tokio::task::spawn_blocking(read).await?
-}
-
-/// The manifests of `listed`, several requested at a time, in their order.
-fn request_manifests(
-    packages: &Packages,
-    listed: Vec<Listed>,
-) -> impl Stream<Item = (Result<Manifest, PackageError>, Listed)> + Unpin + Send {
-    let request = |listed: Listed| async move { (packages.stated(&listed).await, listed) }.boxed();
-    stream::iter(listed.into_iter().map(request).collect::<Vec<_>>()).buffered(REQUESTED_AT_ONCE)
 }
 
 /// Enters the resources of a manifest that `chooser` accepts: as resources that exist, or for a set that has lists as packages

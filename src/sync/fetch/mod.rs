@@ -7,18 +7,26 @@ pub(super) mod index_cache;
 pub(super) mod list_parser;
 pub(super) mod lists;
 pub(super) mod new_changes;
-mod own_host;
-mod remarks;
+pub(super) mod own_host;
+pub(super) mod remarks;
 pub mod spool;
 
 use crate::document::Uri;
 use crate::source::DocumentLocation;
-use crate::source::http::Client;
+use crate::source::http::{Client, HttpError, Request, Response};
 use crate::source::zip::Packages;
+use futures_util::{FutureExt, StreamExt, stream};
 use index_cache::IndexCache;
 use spool::Spool;
 use std::collections::HashMap;
+use std::time::Duration;
 use tokio::task::JoinSet;
+
+/// Resources asked at once.
+const ASKED_AT_ONCE: usize = 8;
+
+/// How long one resource has to answer.
+const ANSWER_DUE: Duration = Duration::from_secs(30);
 
 /// The owner of what documents are fetched with.
 pub(super) struct DocumentFetch {
@@ -34,4 +42,28 @@ pub(super) struct DocumentFetch {
     pub below: HashMap<Uri, DocumentLocation>,
     /// Reads the manifests of many packages.
     pub reading: JoinSet<()>,
+}
+
+impl DocumentFetch {
+    /// Asks resources by HEAD, past caches, for as long as all of them together have. What `judge` makes of each answer; those that
+    /// there was no time for are not among them.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        resources: Vec<Uri>,
+        all_due: Duration,
+        judge: fn(Result<Response, HttpError>) -> T,
+    ) -> Vec<(Uri, T)> {
+        let ask = |uri: Uri| {
+            let client = self.client.clone();
+            async move {
+                let mut request = Request::head(uri.clone(), ANSWER_DUE);
+                request.no_cache = true;
+                (uri, judge(client.send(request).await))
+            }
+            .boxed()
+        };
+        let asked: Vec<_> = resources.into_iter().map(ask).collect();
+        let answers = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
+        answers.take_until(tokio::time::sleep(all_due)).collect().await
+    }
 }

@@ -182,7 +182,7 @@ impl NewChanges {
             roots.push((set, root, state, lost, is_whole));
         }
         let (news, mut doubtful, mut states) = (judge.judge(notes)?, Vec::new(), Vec::with_capacity(roots.len()));
-        for ((set, root, state, lost, is_whole), doubts) in roots.into_iter().zip(judge.doubts()) {
+        for ((set, root, state, lost, is_whole), doubts) in roots.into_iter().zip(judge.take_doubts()) {
             doubtful.extend(doubts.values().flatten());
             let mut state = state.doubting(doubts);
             if is_whole {

@@ -17,7 +17,7 @@ impl Synchronizer {
     /// Reads the page, and makes one revision of it where it is another than before.
     pub(in crate::sync) async fn refresh_page(&mut self, step: &Step, page: &Uri) -> Result<RefreshResult, SyncError> {
         let (location, began) = (DocumentLocation::Uri(page.clone()), Instant::now());
-        let naming = Naming { page: Some(page.clone()), ..self.naming_of(page.authority())? };
+        let naming = Naming { page: Some(page.clone()), ..self.config.naming_of(page.authority())? };
         // A DOI may lead to another page now.
         let is_first = step.is_first || self.catalog.snapshot()?.naming()?.is_none_or(|shown| shown != naming);
         let known = if is_first { None } else { self.catalog.snapshot()?.page(page)? };

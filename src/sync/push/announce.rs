@@ -90,7 +90,8 @@ impl Synchronizer {
         };
         // In another order each time: those that stay silent hold up no other.
         let asked: HashSet<Uri> = resources.keys().cloned().collect();
-        let answers = self.ask(asked.into_iter().collect(), |answer| answer.map(entry_of)).await;
+        let answers =
+            self.fetch.ask(asked.into_iter().collect(), self.tuning.answers_due, |answer| answer.map(entry_of)).await;
         let (mut changes, mut unseen) = (Vec::new(), resources.clone());
         for (uri, answer) in answers {
             let (known, announced) =

@@ -218,7 +218,7 @@ fn look_over(
     let mut judge = Judge::default();
     judge.add_root(documents);
     let mut news = judge.judge(notes).unwrap();
-    let mut known = KnownJournal { state: state.doubting(judge.doubts().remove(0)), ..known.clone() };
+    let mut known = KnownJournal { state: state.doubting(judge.take_doubts().remove(0)), ..known.clone() };
     let mut changes = Vec::new();
     while let Some((_, NewChange { change, time, entry, .. }, is_doubtful)) = news.next_change().unwrap() {
         changes.push(Told { change, time, is_doubtful, entry });
