@@ -53,8 +53,6 @@ pub struct Commit<'c> {
     redecided: BTreeMap<SetId, bool>,
     /// Held deletions that are applied.
     accepted: HashSet<(SetId, Uri)>,
-    /// Deletions of what is not there.
-    unknown: u64,
     /// Landing pages that were read, or have gone.
     pub(super) pages: PageRows,
 }
@@ -86,7 +84,6 @@ impl<'c> Commit<'c> {
             set: SetId::default(),
             redecided: BTreeMap::new(),
             accepted: HashSet::new(),
-            unknown: 0,
             pages: PageRows::new(),
         }
     }
@@ -232,7 +229,7 @@ impl<'c> Commit<'c> {
             put_pages(base, &pages, !scope.forgotten.contains(&ITEMS), tree)?;
             put_journal(&mut journal, &scope, true, tree)
         };
-        let committed = whole::write(catalog, base, &scope, facts, rows, (decided, decide))?;
+        let committed = whole::write(catalog, base, &scope, facts, rows, (decided, decide), None)?;
         Ok(Committed { unknown, ..committed })
     }
 
@@ -293,15 +290,12 @@ impl<'c> Commit<'c> {
             let cause = crate::platform::error_chain::chain(&error);
             tracing::warn!("changes that were applied since the last list are lost: {cause}");
         }
-        let successor = store.empty(&catalog.spill_folder, None)?;
-        // A transaction that reads a store keeps its pages from being used again.
-        let empty = successor.store().clone();
-        let txn = empty.env.read_txn()?;
-        let base = Base::read(&empty, &txn)?;
+        let empty = store.empty(&catalog.spill_folder, None)?;
+        let txn = empty.store.env.read_txn()?;
+        let base = Base::read(&empty.store, &txn)?;
         let (scope, facts, mut journal, _) = self.sorted(known, &base, &HashSet::new())?;
         let rows = &mut |tree: &mut TreeWriter<'_>| put_journal(&mut journal, &scope, true, tree);
-        let committed = whole::write_anew(catalog, &base, &scope, facts, rows, (store, successor.store()), decide)?;
-        catalog.replace_store(successor)?;
+        let committed = whole::write(catalog, &base, &scope, facts, rows, (None, decide), Some(store))?;
         catalog.distrusted.store(false, Ordering::Release);
         Ok(committed)
     }
@@ -314,10 +308,10 @@ impl<'c> Commit<'c> {
         base: &Base<'_>,
         accepted: &HashSet<(SetId, Uri)>,
     ) -> Result<(FactScope, SortedFacts, Sorted, u64), CatalogError> {
-        let Commit { scope, mut facts, changes, mut unknown, is_of_changes, .. } = self;
+        let Commit { scope, mut facts, changes, is_of_changes, .. } = self;
         known.join(changes)?;
         let mut journal = known.finish()?;
-        let naming = scope.naming.clone();
+        let (naming, mut unknown) = (scope.naming.clone(), 0);
         let mut shown = Restated { base, naming: &naming, accepted, paths: HashSet::new() };
         for (set, uri) in accepted {
             shown.find(&mut facts, uri)?;

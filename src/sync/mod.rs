@@ -17,7 +17,6 @@ mod commit;
 mod config;
 pub mod deletion_guard;
 pub mod deviations;
-mod discovery;
 mod error;
 pub mod fetch;
 mod followed_set;
@@ -44,14 +43,13 @@ use command::Scope;
 use commit::CatalogWriter;
 pub use config::SyncConfig;
 use config::Tuning;
-use discovery::Discovery;
 pub use error::{FailureKind, SyncError};
 use fetch::DocumentFetch;
 use fetch::index_cache::IndexCache;
 use fetch::spool::Spool;
 use position::Position;
 use push::SetChannel;
-use refresh::{Current, StaleLists, no_resource_list, offers};
+use refresh::{Current, Discovery, StaleLists, no_resource_list, offers};
 use scheduler::Schedule;
 use serde::{Deserialize, Serialize};
 use status::SyncStatus;
@@ -101,7 +99,6 @@ pub struct Synchronizer {
     tuning: Tuning,
     catalog: Arc<Catalog>,
     discovery: Discovery,
-    schedule: Schedule,
     fetch: DocumentFetch,
     stale_lists: StaleLists,
     /// The change documents, with their digests, that the state of an earlier time was made of last.
@@ -132,13 +129,12 @@ impl Synchronizer {
         packages: Packages,
     ) -> Synchronizer {
         let spool = Spool::new(Arc::new(spool.leaving(catalog.room())), config.limits);
-        let (children, below) = (IndexCache::default(), HashMap::new());
+        let (schedule, children, below) = (Schedule::new(config.poll), IndexCache::default(), HashMap::new());
         Synchronizer {
             tuning: Tuning::default(),
             catalog,
             discovery: Discovery::default(),
-            schedule: Schedule::new(config.poll),
-            fetch: DocumentFetch { client, spool, packages, children, below, reading: JoinSet::new() },
+            fetch: DocumentFetch { client, spool, packages, schedule, children, below, reading: JoinSet::new() },
             stale_lists: StaleLists::default(),
             looked_back: Vec::new(),
             writer: CatalogWriter::default(),
@@ -178,7 +174,7 @@ impl Synchronizer {
         if self.is_idle() {
             return NEVER;
         }
-        let due = self.schedule.next();
+        let due = self.fetch.schedule.next();
         due.map_or(self.usual_interval(), |due| due.saturating_duration_since(Instant::now())).max(SHORTEST_PAUSE)
     }
 

@@ -12,6 +12,7 @@ use super::fetch::own_host::{known_naming, naming};
 use super::fetch::remarks::fail_if_missing;
 use super::followed_set::FollowedSet;
 use super::position::Position;
+use super::push::{self, SetChannel};
 use super::read_set::ReadSet;
 use super::status::FailedDocument;
 use super::{Progressing, RefreshResult, Scope, Stage, SyncError, Synchronizer, unwatched};
@@ -19,11 +20,29 @@ use crate::catalog::{Naming, SetId};
 use crate::document::{Capability, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::Crawled;
+use crate::source::discovery::{discover, discover_again};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
+
+/// The time that a discovered Source Description and its Capability Lists are trusted before they are read again.
+const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// The Source as it was discovered, and when it is discovered again.
+#[derive(Default)]
+pub(super) struct Discovery {
+    /// The Source that was found last, and when.
+    pub found: Option<(Source, Instant)>,
+    /// True if the next refresh discovers the Source again, as something has failed.
+    pub is_stale: bool,
+    /// True if it does so although nothing has failed: a person asks, or a commit was made. Lists that were read are not asked for it.
+    pub looks_again: bool,
+    /// The notification channels of the mounted sets.
+    pub channels: watch::Sender<Option<Vec<SetChannel>>>,
+}
 
 /// The refresh that is under way, or the last one.
 pub(super) struct Current {
@@ -193,7 +212,7 @@ impl Synchronizer {
         let mut position = stored.clone().unwrap_or_default();
         let sets = position.follow(&source);
         let page = source.page.clone().map(DocumentLocation::Uri);
-        self.schedule.follow(sets.iter().flat_map(FollowedSet::documents).chain(&page), Instant::now());
+        self.fetch.schedule.follow(sets.iter().flat_map(FollowedSet::documents).chain(&page), Instant::now());
         if self.catalog.is_distrusted() {
             // Its journal may be lost in part: which changes are applied is not known.
             position.forget_documents();
@@ -202,6 +221,42 @@ impl Synchronizer {
         let is_first = is_first_tree || stored.is_none() || self.catalog.is_distrusted();
         let decides_again = decides_again || is_first;
         Ok((Step { source, sets, stored, position, is_first_tree, is_first, decides_again }, failed))
+    }
+
+    /// The Source as it was discovered, or discovers it again. Where that fails, the Source as it was, and why. `hurried`: discovery for
+    /// safety's sake alone waits for the next poll.
+    pub(super) async fn source(&mut self, hurried: bool) -> Result<(Source, Option<SourceError>), SourceError> {
+        let mut are_lists_known = false;
+        if let Some((source, since)) = &self.discovery.found {
+            let is_fresh = since.elapsed() < DISCOVERY_LIFETIME;
+            if is_fresh && (hurried || !self.discovery.is_stale && !self.discovery.looks_again) {
+                return Ok((source.clone(), None));
+            }
+            are_lists_known = is_fresh && !self.discovery.is_stale;
+        }
+        self.discovery.looks_again = false;
+        let (entry, set, limits) = (&self.config.entry, self.config.set.as_ref(), self.config.limits);
+        let discovered = match are_lists_known {
+            true => discover_again(&self.fetch.client, entry, set, limits, &self.fetch.spool.cache).await,
+            false => discover(&self.fetch.client, entry, set, limits).await,
+        };
+        let source = match (discovered, &self.discovery.found) {
+            (Ok(source), _) => source,
+            (Err(cause), Some((known, _))) => {
+                self.discovery.is_stale = true;
+                return Ok((known.clone(), Some(cause)));
+            }
+            (Err(cause), None) => return Err(cause),
+        };
+        if let Some(authority) = &source.moved_to {
+            // Downloads have clones of this client.
+            self.fetch.client.move_to(authority);
+        }
+        self.discovery.channels.send_replace(Some(push::channels(&source, self.config.host.as_deref())));
+        let asked = self.discovery.found.as_ref().map(|(_, since)| *since).filter(|_| are_lists_known);
+        self.discovery.found = Some((source.clone(), asked.unwrap_or_else(Instant::now)));
+        self.discovery.is_stale = false;
+        Ok((source, None))
     }
 
     /// Fetches the lists where they may say what `changes` do not; `None` where they are those of before and not needed.
@@ -290,7 +345,7 @@ impl Synchronizer {
             return Err(older);
         }
         tracing::warn!("a Resource List is ignored: {}", chain(&older));
-        self.schedule.ignored(location, chain(&older));
+        self.fetch.schedule.ignored(location, chain(&older));
         self.current.note_failure(FailedDocument::of(&older));
         Ok(None)
     }

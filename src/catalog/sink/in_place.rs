@@ -18,7 +18,7 @@ use super::super::version::ChangeMark;
 use super::super::{Catalog, CatalogError, Committed, Naming};
 use super::transaction::{Transaction, in_transaction};
 use super::tree::{CommittedWith, TreeWriter};
-use super::{Encode, RowState, Sink};
+use super::{RowState, Sink};
 use crate::document::{Timestamp, Uri};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -26,8 +26,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub struct InPlace<'t, 'c>(pub &'t mut Transaction<'c>);
 
 impl Sink for InPlace<'_, '_> {
-    fn put(&mut self, is: RowState, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
-        if is == RowState::Unchanged { Ok(()) } else { self.0.put(table, key, encode) }
+    fn put(&mut self, is: RowState, table: TableId, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
+        if is == RowState::Unchanged { Ok(()) } else { self.0.put(table, key, row) }
     }
 
     fn remove(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
@@ -41,7 +41,7 @@ impl Sink for InPlace<'_, '_> {
         let key = name_key(parent, hash);
         let mut ids = self.0.row(TableId::Names, &key)?.unwrap_or_default().to_vec();
         push_number(&mut ids, entry);
-        self.0.put(TableId::Names, &key, |row| row.extend_from_slice(&ids))
+        self.0.put(TableId::Names, &key, &ids)
     }
 
     fn remove_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
@@ -50,14 +50,14 @@ impl Sink for InPlace<'_, '_> {
         let others = namesakes.chunks(5).filter(|id| *id != &entry.to_be_bytes()[3..]).collect::<Vec<_>>().concat();
         match others[..] {
             [] => self.0.remove(TableId::Names, &key),
-            _ => self.0.put(TableId::Names, &key, |row| row.extend_from_slice(&others)),
+            _ => self.0.put(TableId::Names, &key, &others),
         }
     }
 
     fn put_meta(&mut self, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
         match self.0.row(TableId::Meta, key)? == Some(row) {
             true => Ok(()),
-            false => self.0.put(TableId::Meta, key, |out| out.extend_from_slice(row)),
+            false => self.0.put(TableId::Meta, key, row),
         }
     }
 

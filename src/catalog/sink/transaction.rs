@@ -66,15 +66,15 @@ impl Transaction<'_> {
         self.store.get(&self.txn, table, key)
     }
 
-    /// Writes the row that `encode` appends.
-    pub fn put(&mut self, table: TableId, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
+    /// Writes a row.
+    pub fn put(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
         self.budget.count(PAGE)?;
         self.has_written = true;
         if table == TableId::Orphans {
             self.orphans.extend(number(key).map(Ino));
         }
         self.row.clear();
-        encode(&mut self.row);
+        self.row.extend_from_slice(row);
         seal(key, &mut self.row);
         Ok(self.store.table(table).put(&mut self.txn, key, &self.row)?)
     }

@@ -16,7 +16,7 @@ use super::in_place::{InPlace, PutRows, write_groups};
 use super::rows::Rows;
 use super::transaction::in_transaction;
 use super::tree::{CommittedWith, TreeWriter, orphan_row};
-use super::{Encode, RowState, Sink};
+use super::{RowState, Sink};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::platform::ino::Ino;
@@ -29,8 +29,8 @@ struct Whole<'s> {
 }
 
 impl Sink for Whole<'_> {
-    fn put(&mut self, _: RowState, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
-        self.rows.put(table, key, encode)
+    fn put(&mut self, _: RowState, table: TableId, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
+        self.rows.put(table, key, row)
     }
 
     fn put_name(&mut self, _: RowState, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
@@ -49,6 +49,8 @@ impl Sink for Whole<'_> {
 
 /// Writes the whole tree into a store that takes the place of the one of `base`. The held deletions may be `decided`; else
 /// `decide` is asked, and where it holds anything the tree is written once more, with that.
+///
+/// A store that is `damaged` cannot be read: over the empty `base` every inode and entry id is new, and nothing can be held back.
 pub fn write(
     catalog: &Catalog,
     base: &Base<'_>,
@@ -56,21 +58,40 @@ pub fn write(
     mut facts: SortedFacts,
     rows: &mut PutRows<'_>,
     (mut decided, decide): (Option<Vec<u8>>, Decide<'_>),
+    damaged: Option<&TreeStore>,
 ) -> Result<Committed, CatalogError> {
-    let instance = Some(base.store.instance(base.txn)?);
-    let last = base.revision.unwrap_or(RevisionRecord::NONE);
+    let damaged =
+        damaged.map(|store| store.env.read_txn().map_err(CatalogError::from).and_then(|txn| store.revision(&txn)));
+    let instance = if damaged.is_some() { None } else { Some(base.store.instance(base.txn)?) };
+    let last = match &damaged {
+        None => base.revision.unwrap_or(RevisionRecord::NONE),
+        // Numbers that it may have given: those of its revision, else half of all.
+        Some(Ok(last)) => {
+            RevisionRecord { totals: RevisionRecord::NONE.totals, ..last.unwrap_or(RevisionRecord::NONE) }
+        }
+        Some(Err(_)) => {
+            RevisionRecord { next_ino: NUMBER_LIMIT / 2, next_entry: NUMBER_LIMIT / 2, ..RevisionRecord::NONE }
+        }
+    };
     loop {
         // Over nothing, nothing can be held back.
         if base.revision.is_none() || decided.is_some() {
             facts.rows.read_once();
         }
         let successor = base.store.empty(&catalog.spill_folder, instance)?;
-        let mut rebuild = Rebuild::begin(catalog, base, scope, &mut facts, (successor.store(), last))?;
+        let mut rebuild = Rebuild::begin(catalog, base, scope, &mut facts, (&successor.store, last))?;
         let position = match decided.take() {
             Some(position) => position,
             None => {
-                let (losses, mut departures) = rebuild.comparison.losses()?;
+                let (mut losses, mut departures) = rebuild.comparison.losses()?;
+                if let Some(Ok(Some(damaged))) = &damaged {
+                    // All of the tree comes: it is compared with the sums of the one that cannot be read any more.
+                    losses = Losses::of_totals(damaged.totals.files, losses.coming);
+                }
                 let (held, position) = decide(&losses);
+                if damaged.is_some() && held != Held::Nothing {
+                    return Err(CatalogError::Undecided);
+                }
                 if base.revision.is_some() && held != Held::Nothing {
                     let kept = departures.kept(&held, &scope.naming, &catalog.spill_folder)?;
                     facts.add(kept)?;
@@ -82,14 +103,17 @@ pub fn write(
         };
         // Rows that are written from here on have the room of the facts.
         drop(facts);
-        let committed = rebuild.finish(&position, rows)?;
+        let mut committed = rebuild.finish(&position, rows)?;
+        if damaged.is_some() {
+            committed.invalidations = vec![Invalidation::Everything([Ino(ROOT)].into_iter().collect())];
+        }
         let keep_late = |store: &TreeStore| {
             // The new tree does not wait for room for the old one.
             if let Err(error) = add_late_orphans(catalog, base, store) {
                 tracing::warn!("files that were opened just now may not be readable to their end: {}", chain(&error));
             }
         };
-        keep_late(successor.store());
+        keep_late(&successor.store);
         let orphan = |it: &Invalidation| if let Invalidation::Name { orphan, .. } = it { *orphan } else { None };
         let orphans: Vec<Ino> = committed.invalidations.iter().filter_map(orphan).collect();
         catalog.keeping(&orphans, || catalog.replace_store(successor))?;
@@ -97,36 +121,6 @@ pub fn write(
         keep_late(&catalog.store());
         return Ok(committed);
     }
-}
-
-/// Writes the whole tree into the empty store `target`, as that of a `damaged` one cannot be read: every inode and entry id is new.
-pub fn write_anew(
-    catalog: &Catalog,
-    base: &Base<'_>,
-    scope: &FactScope,
-    mut facts: SortedFacts,
-    rows: &mut PutRows<'_>,
-    (damaged, target): (&TreeStore, &TreeStore),
-    decide: Decide<'_>,
-) -> Result<Committed, CatalogError> {
-    let damaged = damaged.env.read_txn().map_err(CatalogError::from).and_then(|txn| damaged.revision(&txn));
-    // Numbers that it may have given: those of its revision, else half of all.
-    let (next_ino, next_entry) = (NUMBER_LIMIT / 2, NUMBER_LIMIT / 2);
-    let unknown = RevisionRecord { next_ino, next_entry, ..RevisionRecord::NONE };
-    let last = damaged.as_ref().map_or(unknown, |revision| revision.unwrap_or(RevisionRecord::NONE));
-    let last = RevisionRecord { totals: RevisionRecord::NONE.totals, ..last };
-    facts.rows.read_once();
-    let mut rebuild = Rebuild::begin(catalog, base, scope, &mut facts, (target, last))?;
-    drop(facts);
-    let mut losses = rebuild.comparison.losses()?.0;
-    if let Ok(Some(damaged)) = damaged {
-        // All of the tree comes: it is compared with the sums of the one that cannot be read any more.
-        losses = Losses::of_totals(damaged.totals.files, losses.coming);
-    }
-    let (Held::Nothing, position) = decide(&losses) else { return Err(CatalogError::Undecided) };
-    let committed = rebuild.finish(&position, rows)?;
-    let invalidations = vec![Invalidation::Everything([Ino(ROOT)].into_iter().collect())];
-    Ok(Committed { invalidations, ..committed })
 }
 
 /// A tree on its way into an empty store.
@@ -241,7 +235,7 @@ fn add_late_orphans(catalog: &Catalog, base: &Base<'_>, target: &TreeStore) -> R
                 let key = ino_key(old.node.ino);
                 if transaction.row(TableId::Inodes, &key)?.or(transaction.row(TableId::Orphans, &key)?).is_none() {
                     let row = orphan_row(base, &old, None, version::now())?;
-                    transaction.put(TableId::Orphans, &key, |out| out.extend_from_slice(&row))?;
+                    transaction.put(TableId::Orphans, &key, &row)?;
                 }
             }
             Ok(())

@@ -17,8 +17,7 @@ fn joined<const N: usize>(front: &[u8], back: &[u8]) -> [u8; N] {
 
 /// Key of `inodes` and `orphans`.
 pub fn ino_key(ino: u64) -> [u8; 5] {
-    let mut key = [0; 5];
-    key.copy_from_slice(&ino.to_be_bytes()[3..]);
+    let [_, _, _, key @ ..] = ino.to_be_bytes();
     key
 }
 

@@ -106,7 +106,7 @@ pub async fn listed(
     synchronizer.tuning.packages = (usize::MAX, Duration::MAX);
     // Its log lines are not about the tree that is shown.
     synchronizer.refresh(progress).instrument(tracing::info_span!("audit")).await?;
-    let failed = synchronizer.schedule.documents().filter_map(|(location, plan)| match &plan.answer {
+    let failed = synchronizer.fetch.schedule.documents().filter_map(|(location, plan)| match &plan.answer {
         PollAnswer::Failed(why) => Some((location.clone(), why.clone())),
         _ => None,
     });

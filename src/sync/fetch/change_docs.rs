@@ -83,7 +83,7 @@ impl Synchronizer {
         self.current.unfollowed = None;
         let roots: Vec<_> = sets.iter().flat_map(|set| set.changes.iter().map(move |root| (set, root))).collect();
         for (set, root) in roots {
-            if !scope.wants(root, &self.schedule) {
+            if !scope.wants(root, &self.fetch.schedule) {
                 continue;
             }
             let known = position.known(set.id, root);
@@ -111,7 +111,7 @@ impl Synchronizer {
             let is_none = matches!(&cause, SyncError::Source(cause) if cause.is_gone() || cause.is_no_list());
             if known.has_read() || !is_none {
                 self.current.note_failure(FailedDocument::of(&cause));
-                self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
+                self.fetch.schedule.failed(root, chain(&cause), jitter(), Instant::now());
                 self.current.lacks_packages |= set.are_packed;
                 self.current.unfollowed.get_or_insert(cause);
             }
@@ -123,7 +123,7 @@ impl Synchronizer {
     pub(in crate::sync) fn note_failed(&mut self, root: &DocumentLocation, failed: Option<FailedDocument>) {
         if let Some(failed) = failed {
             tracing::warn!("some changes cannot be read now: {}", failed.why);
-            self.schedule.failed_in_part(root, failed.why.clone(), jitter(), Instant::now());
+            self.fetch.schedule.failed_in_part(root, failed.why.clone(), jitter(), Instant::now());
             // A child that fails for good is passed over, and reported as missing.
             self.current.note_failure(failed);
         }
@@ -246,7 +246,7 @@ impl Synchronizer {
         let is_patient = needs_all && !set.are_packed && self.catalog.revision()?.is_none();
         let past_caches = scope.is_past_caches();
         let asking = Asking { choice: &choice, tolerates_failure: !needs_all, past_caches, is_patient, ..EVERYTHING };
-        let mut walked = self.walk(root, asking).await?;
+        let mut walked = self.fetch.walk(&self.current.progress, root, asking).await?;
         let is_alone = walked.indexes.is_empty();
         // A closed list leads on by its index (section 12.1).
         let closed = walked.leaves.iter().find(|leaf| is_alone && leaf.header.until.is_some());

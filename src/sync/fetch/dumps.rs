@@ -101,9 +101,9 @@ impl Synchronizer {
         let (mut listed, mut is_read) = (Vec::new(), true);
         for root in &set.dumps {
             let began = Instant::now();
-            match self.walk(root, Asking { is_patient: false, ..EVERYTHING }).await {
+            match self.fetch.walk(&self.current.progress, root, Asking { is_patient: false, ..EVERYTHING }).await {
                 Ok(walked) => {
-                    set.lists.iter().for_each(|list| self.schedule.answered_with(list, began.elapsed()));
+                    set.lists.iter().for_each(|list| self.fetch.schedule.answered_with(list, began.elapsed()));
                     listed.extend(listed_packages(&self.fetch.spool, &walked, Capability::ResourceDump).await?);
                     it.dumps.push(walked);
                 }
@@ -121,7 +121,7 @@ impl Synchronizer {
             true => listed.iter().map(|entry| Listed::of(entry, manifest.clone())).collect(),
             false => packages.drain(..).map(|package| Listed::unlisted(package, manifest.clone())).collect(),
         };
-        let all = self.readings(listed, is_read).await?;
+        let all = self.fetch.readings(listed, is_read, self.tuning.packages).await?;
         it.packages = is_read.then(|| all.iter().map(|(listed, _)| listed.package.clone()).collect());
         let failed = |(listed, reading): &(Listed, Reading)| {
             let (location, why) = (DocumentLocation::Uri(listed.package.clone()), reading.failed.clone()?);
@@ -143,10 +143,17 @@ impl Synchronizer {
         }
         Ok(())
     }
+}
 
+impl DocumentFetch {
     /// The known reading of each of these packages. Manifests that are not known are requested where the dumps are `readable`.
-    async fn readings(&mut self, listed: Vec<Listed>, are_readable: bool) -> Result<Vec<(Listed, Reading)>, SyncError> {
-        let packages = self.fetch.packages.clone();
+    async fn readings(
+        &mut self,
+        listed: Vec<Listed>,
+        are_readable: bool,
+        (most, due): (usize, Duration),
+    ) -> Result<Vec<(Listed, Reading)>, SyncError> {
+        let packages = self.packages.clone();
         let known = move || {
             let readings = listed.into_iter().map(|listed| (packages.last_reading(&listed), listed));
             readings.map(|(reading, listed)| (listed, reading)).collect::<Vec<_>>()
@@ -155,10 +162,9 @@ impl Synchronizer {
         let is_unread = |(_, reading): &&mut (Listed, Reading)| are_readable && !reading.is_current;
         let mut unread: Vec<_> = all.iter_mut().filter(is_unread).collect();
         let mut wanted: Vec<Listed> = unread.iter().map(|(listed, _)| listed.clone()).collect();
-        let (most, due) = self.tuning.packages;
         if wanted.len() <= most {
             let (began, mut done) = (Instant::now(), 0);
-            let mut read = request_readings(&self.fetch.packages, wanted.clone());
+            let mut read = request_readings(&self.packages, wanted.clone());
             for known in &mut unread {
                 let next = tokio::time::timeout(due.saturating_sub(began.elapsed()), read.next());
                 let Ok(Some((reading, listed))) = next.await else { break };
@@ -169,16 +175,14 @@ impl Synchronizer {
             }
             wanted.drain(..done);
         }
-        while self.fetch.reading.try_join_next().is_some() {}
-        if !wanted.is_empty() && self.fetch.reading.is_empty() {
+        while self.reading.try_join_next().is_some() {}
+        if !wanted.is_empty() && self.reading.is_empty() {
             tracing::info!(packages = wanted.len(), "manifests of packages are read in the background");
-            self.fetch.reading.spawn(read_all(self.fetch.packages.clone(), wanted));
+            self.reading.spawn(read_all(self.packages.clone(), wanted));
         }
         Ok(all)
     }
-}
 
-impl DocumentFetch {
     /// The packages of the `walked` Change Dumps that may hold something new, each a list of changes; and why the first fails of those
     /// that fail for now. These are requested again. They hold back no package whose interval says that it is older or newer.
     pub(super) async fn change_packages(

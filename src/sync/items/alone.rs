@@ -28,9 +28,9 @@ impl Synchronizer {
         match &read {
             Ok(_) => {
                 let cost = Cost { bytes: 0, took: now - began, max_age: None };
-                self.schedule.answered(&location, cost, jitter(), now);
+                self.fetch.schedule.answered(&location, cost, jitter(), now);
             }
-            Err(cause) => self.schedule.failed(&location, chain(cause), jitter(), now),
+            Err(cause) => self.fetch.schedule.failed(&location, chain(cause), jitter(), now),
         }
         let Some(PageItems { page: row, entries }) = read? else { return Ok(RefreshResult::Unchanged) };
         if !step.is_first && (row.is_partial || entries.is_empty()) {

@@ -175,7 +175,7 @@ async fn an_older_list_that_comes_and_goes_is_not_believed() {
 
         server.put(LIST, right);
         if between == Scope::Due {
-            destination.synchronizer.schedule.follow([], Instant::now());
+            destination.synchronizer.fetch.schedule.follow([], Instant::now());
         }
         destination.synchronizer.refresh_of(between, silent()).await.unwrap();
         age(&mut destination);
