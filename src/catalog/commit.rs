@@ -20,11 +20,11 @@ use super::sink::tree::TreeWriter;
 use super::sink::whole;
 use super::sort::{LARGE_SORT, SMALL_SORT, Sorted, Sorter};
 use super::store::codec::{damaged, pack};
-use super::store::keys::statement_key;
+use super::store::keys::resource_key;
 use super::store::record::{ResourceRecord, held};
 use super::store::{TableId, TreeStore};
 use super::version::ChangeMark;
-use super::{Catalog, CatalogError, Committed, Decide, Held, ITEMS, Losses, Naming, SetId, Statement};
+use super::{Catalog, CatalogError, Committed, Decide, Held, ITEMS, Losses, Naming, SetId, StatedChange};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::PoisonError;
@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering;
 
 /// Statements that become one revision; dropped without [`Commit::finish`] they leave no trace.
 ///
-/// A commit of lists is a complete statement of what exists. A commit of changes speaks for the resources that it names alone.
+/// A commit of lists states all that exists. A commit of changes speaks for the resources that it names alone.
 /// No other commit may come between its beginning and its end.
 pub struct Commit<'c> {
     catalog: &'c Catalog,
@@ -106,7 +106,7 @@ impl<'c> Commit<'c> {
         sets.iter().for_each(|set| _ = self.redecided.entry(*set).or_insert(false));
     }
 
-    /// Forgets what the journal holds of `set`: its lists settle all of that, or it has left the Source.
+    /// Forgets what the journal holds of `set`: its lists speak for all of that, or it has left the Source.
     pub fn forget(&mut self, set: SetId) {
         self.scope.forgotten.insert(set);
     }
@@ -138,10 +138,10 @@ impl<'c> Commit<'c> {
 
     /// Adds a change. It counts unless the list of its set speaks for a later time, or the journal has a later change of the resource; of
     /// equal times the later call counts. A deletion of what is not there stays in the journal too: an older list may have the resource.
-    pub fn apply(&mut self, statement: Statement<'_>) -> Result<(), CatalogError> {
+    pub fn apply(&mut self, stated: StatedChange<'_>) -> Result<(), CatalogError> {
         self.count += 1;
-        self.changed_sets.insert(statement.set);
-        self.changes.add(&statement_key(statement.set, &statement.entry.loc), &ChangeRow::of(&statement))
+        self.changed_sets.insert(stated.set);
+        self.changes.add(&resource_key(stated.set, &stated.entry.loc), &ChangeRow::of(&stated))
     }
 
     /// Adds deletions that earlier commits have held back, as many as a commit may change in place; answers how many. A caller that wants
@@ -255,13 +255,13 @@ impl<'c> Commit<'c> {
         Ok((known, holds && !self.is_of_changes))
     }
 
-    /// States all files that are shown as a list does: with the changes they are a complete statement.
+    /// States all files that are shown as a list does: with the changes that is all that exists.
     fn state_shown(&mut self, base: &Base<'_>) -> Result<(), CatalogError> {
         self.facts = Facts::new(&self.catalog.spill_folder, LARGE_SORT);
         let Commit { facts, scope: FactScope { naming, lists, .. }, changed_sets, .. } = self;
         // Changes count although their set was never listed.
         changed_sets.iter().for_each(|set| _ = lists.entry(*set).or_default());
-        let is_held = |set, uri: &Uri| base.store.get(base.txn, TableId::Held, &statement_key(set, uri));
+        let is_held = |set, uri: &Uri| base.store.get(base.txn, TableId::Held, &resource_key(set, uri));
         base.each_file(&mut |uri, record| {
             let mut sets = Vec::new();
             for set in record.sets.iter() {
@@ -434,7 +434,7 @@ impl<'b> Restated<'b> {
             let (Some(record), Some(uri)) = (named.node.resource, uri) else { continue };
             let (mut sets, mut held) = (Vec::new(), Vec::new());
             for set in record.sets.iter() {
-                let key = statement_key(set, &uri);
+                let key = resource_key(set, &uri);
                 if store.get(txn, TableId::Held, &key)?.is_none() {
                     let row = store.decoded(txn, TableId::Journal, &key, ChangeRow::decode)?;
                     sets.push((set, row.map_or(lists.get(&set).and_then(|list| list.at), |row| Some(row.time))));
@@ -479,7 +479,7 @@ fn drop_held(
     tree: &mut TreeWriter<'_>,
 ) -> Result<(), CatalogError> {
     for (set, uri) in accepted {
-        tree.row(TableId::Held, &statement_key(*set, uri), None)?;
+        tree.row(TableId::Held, &resource_key(*set, uri), None)?;
     }
     if scope.is_partial {
         return Ok(());

@@ -9,7 +9,7 @@ use super::naming::locate::located;
 use super::naming::names_of_path::path_by_rule;
 use super::sort::{Sorted, Sorter, SpillFolder};
 use super::store::codec::{damaged, number};
-use super::store::keys::{ino_key, statement_key};
+use super::store::keys::{ino_key, resource_key};
 use super::store::record::{NamedNode, NodeRecord, ResourceRecord, SetTable};
 use super::version;
 use super::{Catalog, CatalogError, Held, Kind, Losses, Naming, SetId};
@@ -271,7 +271,7 @@ impl<'o> Visitor<'o> for Comparison<'o> {
             }
             HeldState::New => Some(uri.as_str().into()),
         };
-        self.add(|edits| edits.held.push((statement_key(set, uri), row)));
+        self.add(|edits| edits.held.push((resource_key(set, uri), row)));
         Ok(())
     }
 

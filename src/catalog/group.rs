@@ -215,10 +215,10 @@ impl Group {
             }
             let uri = self.uri(&resource, naming)?;
             let name = std::str::from_utf8(name).map_err(|_| self.corrupt())?;
-            let settled = resolved_name(name, index, self.folder.is_some(), &uri);
+            let resolved = resolved_name(name, index, self.folder.is_some(), &uri);
             let is_given = is_plain && path_by_rule(naming, &uri, resource.media_type).1;
             let record = resource.with_uri((!is_given).then_some(uri.as_str()));
-            visit(NewFile { name: settled.as_bytes(), resource: self.decode(&record)?, ..plain })?;
+            visit(NewFile { name: resolved.as_bytes(), resource: self.decode(&record)?, ..plain })?;
         }
         Ok(())
     }

@@ -5,10 +5,10 @@ use super::base::Base;
 use super::group::FactScope;
 use super::sort::{Sorted, Sorter};
 use super::store::codec::{damaged, pack, unpack};
-use super::store::keys::statement_set;
+use super::store::keys::set_of_key;
 use super::store::record::{ResourceRecord, push_resource};
 use super::store::{Lookup, TableId, TreeStore};
-use super::{CatalogError, SetId, Statement};
+use super::{CatalogError, SetId, StatedChange};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use heed::RoTxn;
 use serde::{Deserialize, Serialize};
@@ -28,9 +28,9 @@ pub(super) struct ChangeRow<'a> {
 }
 
 impl<'a> ChangeRow<'a> {
-    /// The row of `statement`.
-    pub(super) fn of(statement: &Statement<'_>) -> Vec<u8> {
-        let Statement { set, change, time, is_left_out, entry, member } = *statement;
+    /// The row of a change.
+    pub(super) fn of(stated: &StatedChange<'_>) -> Vec<u8> {
+        let StatedChange { set, change, time, is_left_out, entry, member } = *stated;
         let mut resource = Vec::new();
         let change = if is_left_out { Change::Deleted } else { change };
         if change == Change::Deleted && !is_left_out {
@@ -124,7 +124,7 @@ pub(super) fn next_row(changes: &mut Sorted, scope: &FactScope, base: &Base<'_>)
         changes.next()?;
     }
     let row = row.unwrap_or_default();
-    let set = statement_set(&key).ok_or_else(|| damaged("content", &key))?;
+    let set = set_of_key(&key).ok_or_else(|| damaged("content", &key))?;
     let (fate, is_new) = (fate(scope, set, time(&key, &row)?), known != Some(&row[..]));
     Ok(Some(JournalRow { key, row, set, fate, is_new }))
 }

@@ -149,12 +149,12 @@ pub struct Revision {
 
 /// A change of one resource, as a set states it.
 #[derive(Clone, Copy, Debug)]
-pub struct Statement<'a> {
+pub struct StatedChange<'a> {
     /// The set whose document says it.
     pub set: SetId,
     /// The kind of change.
     pub change: Change,
-    /// When, as `sync` has settled it: statements about one resource are ordered by it.
+    /// When, as `sync` has decided it: statements about one resource are ordered by it.
     pub time: Timestamp,
     /// True if the Source has the resource, and it is left out by choice: the tree takes that as a deletion.
     pub is_left_out: bool,

@@ -3,7 +3,7 @@
 //!
 //! A refresh asks for documents conditionally: all of them, those that are due (`scheduler`), or what a notification names (`push`).
 //! New changes (`changes`) are applied to the current revision. Where a list differs from what the revision was made of,
-//! or the changes do not continue from the last refresh, all lists are merged into a new statement of what exists (`fetch`), brought
+//! or the changes do not continue from the last refresh, all lists are merged into a new baseline (`fetch`), brought
 //! forward by the changes.
 //!
 //! Each commit (`commit`) holds the [`position::Position`] too; the guard decides what may go. A baseline is one commit, changes are

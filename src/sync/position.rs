@@ -442,7 +442,7 @@ fn dumps(read: &ReadSet) -> Vec<KnownDocument> {
     let documents = read.dumps.iter().flat_map(Crawled::documents).enumerate();
     let document = |(number, document): (usize, &CachedDocument)| KnownDocument {
         location: document.location.clone(),
-        digest: if read.is_settled { document.digest } else { 0 },
+        digest: if read.dumps_are_read { document.digest } else { 0 },
         entries: if number == 0 { read.stated } else { 0 },
     };
     documents.map(document).collect()

@@ -10,7 +10,7 @@ use crate::source::documents::DocumentCache;
 use crate::source::zip::Packages;
 
 impl Synchronizer {
-    /// After a commit, in the background: makes room in the catalog, in the spool and among the packages. Waits for the spool to be settled
+    /// After a commit, in the background: makes room in the catalog, in the spool and among the packages. Waits for the spool to be tidy
     /// behind the commit before: two at a time would overwrite each other's list of what it holds.
     pub async fn tidy(&mut self) {
         self.writer.tidied().await;
@@ -27,7 +27,7 @@ impl Synchronizer {
 }
 
 impl CatalogWriter {
-    /// Waits until the spool is settled. A document fetched meanwhile belongs to no position yet and would be dropped.
+    /// Waits until the spool is tidy. A document fetched meanwhile belongs to no position yet and would be dropped.
     pub(super) async fn tidied(&mut self) {
         if let Some(tidying) = self.tidying.take() {
             if let Err(cause) = tidying.await {

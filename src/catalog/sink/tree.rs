@@ -243,7 +243,7 @@ impl<'t> TreeWriter<'t> {
     }
 
     /// Writes the folders whose listing changed or that are older than their children, and the folders above them.
-    fn settle_folders(&mut self) -> Result<(), CatalogError> {
+    fn write_changed_folders(&mut self) -> Result<(), CatalogError> {
         let mut is_last = false;
         while !is_last {
             is_last = true;
@@ -273,7 +273,7 @@ impl<'t> TreeWriter<'t> {
 
     /// All is changed: brings the folders up to date and writes the revision, which stays the one that is shown where the tree is the same.
     pub fn finish(mut self, with: &CommittedWith<'_>) -> Result<(RevisionRecord, CommitEffects), CatalogError> {
-        self.settle_folders()?;
+        self.write_changed_folders()?;
         let (at, committed) = (with.at, self.now);
         let revision = match self.base.revision {
             Some(base) if self.effects.is_nothing() => RevisionRecord { at, ..base },

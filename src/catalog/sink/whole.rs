@@ -7,7 +7,7 @@ use super::super::group::{FactScope, Group, HeldState, NewFile, SortedFacts};
 use super::super::join::{FolderRef, Visitor, beneath, join};
 use super::super::known_folders::KnownFolders;
 use super::super::store::codec::{NUMBER_LIMIT, damaged, unseal};
-use super::super::store::keys::{ino_key, statement_key};
+use super::super::store::keys::{ino_key, resource_key};
 use super::super::store::record::{NamedNode, NodeRecord, RevisionRecord};
 use super::super::store::{ROOT, ROOT_ENTRY, TableId, TreeStore};
 use super::super::version;
@@ -307,7 +307,7 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
             self.comparison.release(set);
             return Ok(());
         }
-        self.tree.row(TableId::Held, &statement_key(set, uri), Some(uri.as_str().as_bytes()))
+        self.tree.row(TableId::Held, &resource_key(set, uri), Some(uri.as_str().as_bytes()))
     }
 }
 

@@ -35,12 +35,12 @@ pub fn name_key(parent: u64, hash: u32) -> [u8; 9] {
 const DIGEST: usize = 16;
 
 /// Key of `journal` and `held`. Two URIs cannot be made to have one digest.
-pub fn statement_key(set: SetId, uri: &Uri) -> [u8; 4 + DIGEST] {
+pub fn resource_key(set: SetId, uri: &Uri) -> [u8; 4 + DIGEST] {
     joined(&set.0.to_be_bytes(), &digest(uri.as_str()))
 }
 
 /// The set of a key of `journal` or `held`.
-pub fn statement_set(key: &[u8]) -> Option<SetId> {
+pub fn set_of_key(key: &[u8]) -> Option<SetId> {
     key.first_chunk().map(|set| SetId(u32::from_be_bytes(*set)))
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::{Freshness, Kind, Node, Resource, SetId, Totals};
 use super::codec::{Decoder, push_string, push_time, push_varint, when};
-use super::keys::statement_set;
+use super::keys::set_of_key;
 use super::parts::{digests, link, member, push_digests, push_link, push_member};
 use super::words::{push_word, word};
 use super::{ROOT, ROOT_ENTRY};
@@ -348,7 +348,7 @@ pub fn orphan(bytes: &[u8]) -> Option<NamedNode<'_>> {
 
 /// The deletion of a row of `held`, which has the URI alone; `None` where it is corrupt.
 pub fn held(key: &[u8], row: &[u8]) -> Option<(SetId, Uri)> {
-    Some((statement_set(key)?, Uri::parse_item(std::str::from_utf8(row).ok()?).ok()?))
+    Some((set_of_key(key)?, Uri::parse_item(std::str::from_utf8(row).ok()?).ok()?))
 }
 
 /// A revision without its position, and the next numbers: no later revision gives any of them again.

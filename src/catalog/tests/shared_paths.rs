@@ -32,7 +32,7 @@ fn change(catalog: &Catalog, change: Change, entries: &[Entry]) -> Committed {
     let mut changes = catalog.commit_of_changes();
     for entry in entries {
         changes
-            .apply(Statement { set: SetId(0), change, time: at(10), is_left_out: false, entry, member: None })
+            .apply(StatedChange { set: SetId(0), change, time: at(10), is_left_out: false, entry, member: None })
             .unwrap();
     }
     changes.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap()

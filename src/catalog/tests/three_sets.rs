@@ -18,9 +18,9 @@ struct Said {
 }
 
 impl Said {
-    fn statement(&self) -> Statement<'_> {
+    fn statement(&self) -> StatedChange<'_> {
         let Said { set, change, time, entry, member } = self;
-        Statement { set: *set, change: *change, time: at(*time), is_left_out: false, entry, member: member.as_ref() }
+        StatedChange { set: *set, change: *change, time: at(*time), is_left_out: false, entry, member: member.as_ref() }
     }
 }
 

@@ -315,7 +315,7 @@ impl Synchronizer {
             // The Capability List names the next. A list whose end moves at each request goes on itself.
             self.discovery.is_stale |=
                 is_alone && header.until.is_some() && chosen.children.has_read_same(&location, digest);
-            if chosen.children.is_settled(&location, digest) {
+            if chosen.children.is_done_with(&location, digest) {
                 chosen.unread.push(location);
                 continue;
             }

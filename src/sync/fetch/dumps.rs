@@ -39,7 +39,7 @@ const MOST_NAMES: usize = 4_000_000;
 /// The time after which the manifests that were read in the background so far are shown; then each time when it has doubled.
 const FIRST_SHOWN: Duration = Duration::from_secs(60);
 
-/// The statements of the packages of a Resource Dump.
+/// A Resource Dump that was read.
 #[derive(Default)]
 pub struct ReadDump {
     /// All packages that it lists.
@@ -136,7 +136,7 @@ impl Synchronizer {
         it.shared_names = tokio::task::spawn_blocking(compare).await??;
         self.current.lacks_packages |= !are_current;
         // Failed packages are asked for again, unless the lists have all of them.
-        it.is_settled = are_current && (failed.is_empty() || it.shared_names.is_none());
+        it.dumps_are_read = are_current && (failed.is_empty() || it.shared_names.is_none());
         if is_read {
             // Resources that the lists name come from their addresses.
             it.missing = failed.into_iter().filter(|_| it.shared_names.is_some()).collect();
@@ -196,7 +196,7 @@ impl DocumentFetch {
         let mut wanted = Vec::new();
         for entry in listed_packages(&self.spool, walked, Capability::ChangeDump).await? {
             let is_contradicted = self.packages.is_contradicted(&entry.loc);
-            if chosen.children.is_settled(entry.loc.as_str(), digest) && !is_contradicted {
+            if chosen.children.is_done_with(entry.loc.as_str(), digest) && !is_contradicted {
                 chosen.unread.push(entry.loc.as_str().to_owned());
             } else if chosen.asks(&entry, is_contradicted) {
                 wanted.push(entry);

@@ -176,7 +176,7 @@ impl NewChanges {
     ) -> Result<NewChanges, SyncError> {
         let (mut judge, mut roots) = (Judge::default(), Vec::with_capacity(read.len()));
         for (state, ReadChanges { set, root, documents, unread, notes: read, lost, is_whole, .. }) in read {
-            let (state, documents) = state.settle(documents, &unread, now);
+            let (state, documents) = state.with_documents(documents, &unread, now);
             judge.add_root(documents);
             notes.join(read)?;
             roots.push((set, root, state, lost, is_whole));

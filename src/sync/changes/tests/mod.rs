@@ -214,7 +214,7 @@ fn look_over(
 ) -> (bool, Looked) {
     let (documents, notes) = documents(before, lists, now);
     let is_joined = known.is_joined_by(&documents, unread);
-    let (state, documents) = known.settle(documents, unread, t(now));
+    let (state, documents) = known.with_documents(documents, unread, t(now));
     let mut judge = Judge::default();
     judge.add_root(documents);
     let mut news = judge.judge(notes).unwrap();
