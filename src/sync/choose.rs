@@ -58,7 +58,7 @@ impl<'c> ChangeChoice<'c> {
 /// True if a change leaves the choice of other resources as it is: one that is shown keeps its type and links, or goes and is
 /// not a record.
 fn stays_as_chosen(snapshot: &Snapshot<'_>, selection: &Selection, new: &NewChange) -> Result<bool, CatalogError> {
-    let shown = snapshot.locate(&new.entry.loc)?.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
+    let shown = snapshot.resource_of(&new.entry.loc)?;
     Ok(shown.is_some_and(|shown| match new.change {
         Change::Deleted => !selection.may_be_record(&shown.links),
         _ => shown.media_type == new.entry.media_type && shown.links == new.entry.links,
@@ -76,10 +76,8 @@ pub(super) fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Choice
             return Ok(());
         }
         // The latest statement of its sets counts for a resource in the tree.
-        let in_tree = match snapshot.locate(&resource.uri)? {
-            Some(node) if journaled.change != Change::Deleted => snapshot.resource(node.ino)?,
-            _ => None,
-        };
+        let is_there = journaled.change != Change::Deleted;
+        let in_tree = if is_there { snapshot.resource_of(&resource.uri)? } else { None };
         plan.applied(set, journaled.change, &in_tree.unwrap_or(resource).into());
         Ok(())
     })

@@ -1,6 +1,5 @@
 //! Sinks: a tree is written in place, over the revision that is shown, or whole, into a store that takes the place of the one there was.
 
-mod budget;
 mod effects;
 mod folder_times;
 pub mod in_place;

@@ -7,7 +7,7 @@ use super::super::store::codec::{damaged, push_number, seal, unseal};
 use super::super::store::keys::name_key;
 use super::super::store::record::NodeRecord;
 use super::super::store::{Table, TableId, TreeStore};
-use super::budget::{RECORD_OVERHEAD, WriteBudget};
+use super::transaction::{RECORD_OVERHEAD, WriteBudget};
 use heed::{PutFlags, RwTxn};
 use std::panic::resume_unwind;
 use std::path::Path;

@@ -191,6 +191,11 @@ impl Snapshot<'_> {
         })
     }
 
+    /// The resource of `uri`, where a file stands for it.
+    pub fn resource_of(&self, uri: &Uri) -> Result<Option<Resource>, CatalogError> {
+        self.locate(uri)?.map_or(Ok(None), |node| self.resource(node.ino))
+    }
+
     /// Calls `visit` for every file whose inode is greater than `after`, ascending, with its path and resource, until it
     /// answers `false`. A snapshot held for long keeps old pages from reuse: visit some ten thousand, and go on with another.
     pub fn files(

@@ -16,7 +16,7 @@ pub(super) struct UndefinedEntity;
 
 /// The text between `&` and `;`.
 pub(super) enum Reference {
-    /// What it stands for.
+    /// The characters that it stands for.
     Characters(Cow<'static, str>),
     /// An entity of a DTD, or a number that is not a character.
     Undefined,

@@ -267,7 +267,7 @@ pub fn request_readings(
     requested(packages, listed, |packages, listed| packages.read_listed(listed).boxed())
 }
 
-/// What `request` gives for each of `listed`, several requested at a time, in their order.
+/// Results of `request` for each of `listed`, several requested at a time, in their order.
 fn requested<T: Send + 'static>(
     packages: &Packages,
     listed: Vec<Listed>,

@@ -101,8 +101,7 @@ impl Synchronizer {
     /// The known facts about an announced resource.
     fn known(&self, set: SetId, at: Option<Timestamp>, uri: &Uri) -> Result<KnownResource, CatalogError> {
         let snapshot = self.catalog.snapshot()?;
-        let node = snapshot.locate(uri)?;
-        let resource = node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
+        let resource = snapshot.resource_of(uri)?;
         let stated = at.max(snapshot.journaled(set, uri)?.map(|journaled| journaled.time));
         let hashes = resource.as_ref().map(|resource| resource.hashes.clone());
         Ok(KnownResource { stated, hashes, entry: resource.map_or_else(|| Entry::new(uri.clone()), lasting) })
