@@ -89,6 +89,7 @@
 //! | version | one content of a resource; it never changes, and has its own inode |
 //! | orphan | an inode without a name, kept while the kernel may have it open |
 //! | held back | a deletion that the guard does not apply until a person confirms it |
+//! | statement | what a set's list, or a change in a set, says of one resource: the latest counts |
 //! | fact | one row that states something about a path: an entry of a list, a change, a held deletion |
 //! | journal | the last change of each resource, kept until its set's list speaks for a later time |
 //! | gap | changes that may be missing, until a newer list covers them |

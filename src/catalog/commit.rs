@@ -20,20 +20,19 @@ use super::sink::tree::TreeWriter;
 use super::sink::whole;
 use super::sort::{LARGE_SORT, SMALL_SORT, Sorted, Sorter};
 use super::store::codec::{damaged, pack};
-use super::store::keys::statement_key;
+use super::store::keys::resource_key;
 use super::store::record::{ResourceRecord, held};
 use super::store::{TableId, TreeStore};
 use super::version::ChangeMark;
-use super::{Catalog, CatalogError, Committed, Decide, Held, ITEMS, Losses, Naming, SetId, Statement};
+use super::{Catalog, CatalogError, Committed, Decide, Held, ITEMS, Losses, Naming, SetId, StatedChange};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
-use std::collections::{BTreeSet, HashSet};
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 /// Statements that become one revision; dropped without [`Commit::finish`] they leave no trace.
 ///
-/// A commit of lists is a complete statement of what exists. A commit of changes speaks for the resources that it names alone.
+/// A commit of lists states all that exists. A commit of changes speaks for the resources that it names alone.
 /// No other commit may come between its beginning and its end.
 pub struct Commit<'c> {
     catalog: &'c Catalog,
@@ -49,14 +48,11 @@ pub struct Commit<'c> {
     changed_sets: BTreeSet<SetId>,
     /// The set that is being listed.
     set: SetId,
-    /// Sets of which nothing is held back any more but what is decided now.
-    decided_again: BTreeSet<SetId>,
-    /// Sets of which all stays held back that is not listed, however much of them is listed again.
-    keep_held: BTreeSet<SetId>,
+    /// True for sets of which what is held back is decided again, false for those of which it stays. Of the others it is decided again
+    /// where most of it is listed.
+    redecided: BTreeMap<SetId, bool>,
     /// Held deletions that are applied.
     accepted: HashSet<(SetId, Uri)>,
-    /// Deletions of what is not there.
-    unknown: u64,
     /// Landing pages that were read, or have gone.
     pub(super) pages: PageRows,
 }
@@ -86,10 +82,8 @@ impl<'c> Commit<'c> {
             is_of_changes: false,
             changed_sets: BTreeSet::new(),
             set: SetId::default(),
-            decided_again: BTreeSet::new(),
-            keep_held: BTreeSet::new(),
+            redecided: BTreeMap::new(),
             accepted: HashSet::new(),
-            unknown: 0,
             pages: PageRows::new(),
         }
     }
@@ -104,15 +98,15 @@ impl<'c> Commit<'c> {
     /// Lets what is held back of `set` be decided again: it was held back only because the set could not be read. Resources
     /// that its lists lack now count as a loss.
     pub fn decide_again(&mut self, set: SetId) {
-        self.decided_again.insert(set);
+        self.redecided.insert(set, true);
     }
 
     /// Lets what is held back of `sets` be decided again only where it is listed.
-    pub fn keep_held(&mut self, sets: BTreeSet<SetId>) {
-        self.keep_held = sets;
+    pub fn keep_held(&mut self, sets: &BTreeSet<SetId>) {
+        sets.iter().for_each(|set| _ = self.redecided.entry(*set).or_insert(false));
     }
 
-    /// Forgets what the journal holds of `set`: its lists settle all of that, or it has left the Source.
+    /// Forgets what the journal holds of `set`: its lists speak for all of that, or it has left the Source.
     pub fn forget(&mut self, set: SetId) {
         self.scope.forgotten.insert(set);
     }
@@ -144,10 +138,10 @@ impl<'c> Commit<'c> {
 
     /// Adds a change. It counts unless the list of its set speaks for a later time, or the journal has a later change of the resource; of
     /// equal times the later call counts. A deletion of what is not there stays in the journal too: an older list may have the resource.
-    pub fn apply(&mut self, statement: Statement<'_>) -> Result<(), CatalogError> {
+    pub fn apply(&mut self, stated: StatedChange<'_>) -> Result<(), CatalogError> {
         self.count += 1;
-        self.changed_sets.insert(statement.set);
-        self.changes.add(&statement_key(statement.set, &statement.entry.loc), &ChangeRow::of(&statement))
+        self.changed_sets.insert(stated.set);
+        self.changes.add(&resource_key(stated.set, &stated.entry.loc), &ChangeRow::of(&stated))
     }
 
     /// Adds deletions that earlier commits have held back, as many as a commit may change in place; answers how many. A caller that wants
@@ -157,7 +151,7 @@ impl<'c> Commit<'c> {
         let store = self.catalog.store();
         let txn = store.env.read_txn()?;
         let most = usize::try_from(self.catalog.most_in_place()).unwrap_or(usize::MAX);
-        for row in store.rows(&txn, TableId::Held, (Bound::Unbounded, Bound::Unbounded))?.take(most) {
+        for row in store.all(&txn, TableId::Held)?.take(most) {
             let (key, row) = row?;
             let (set, uri) = held(key, row).ok_or_else(|| damaged("content", key))?;
             self.accepted.insert((set, uri));
@@ -211,14 +205,12 @@ impl<'c> Commit<'c> {
         let txn = store.env.read_txn()?;
         let base = &Base::read(store, &txn)?;
         let (known, holds) = self.take_over(base)?;
-        let (decided_again, keep_held) = (std::mem::take(&mut self.decided_again), std::mem::take(&mut self.keep_held));
+        let redecided = std::mem::take(&mut self.redecided);
         let accepted = std::mem::take(&mut self.accepted);
         let pages = std::mem::take(&mut self.pages);
         let (mut scope, mut facts, mut journal, unknown) = self.sorted(known, base, &accepted)?;
         if holds {
-            scope.released = facts.released(&scope, &|set, most_are_listed| {
-                decided_again.contains(&set) || most_are_listed && !keep_held.contains(&set)
-            })?;
+            scope.released = facts.released(&scope, &redecided)?;
         }
         let (diff, decided) = compare((catalog, base, &scope), &mut facts, !accepted.is_empty(), decide)?;
         if let (Some(Diff { edits, sets, left_out, .. }), Some(position)) = (diff, &decided) {
@@ -237,7 +229,7 @@ impl<'c> Commit<'c> {
             put_pages(base, &pages, !scope.forgotten.contains(&ITEMS), tree)?;
             put_journal(&mut journal, &scope, true, tree)
         };
-        let committed = whole::write(catalog, base, &scope, facts, rows, (decided, decide))?;
+        let committed = whole::write(catalog, base, &scope, facts, rows, (decided, decide), None)?;
         Ok(Committed { unknown, ..committed })
     }
 
@@ -247,7 +239,7 @@ impl<'c> Commit<'c> {
         let (mut known, mut holds) = (Sorter::new(&self.catalog.spill_folder, SMALL_SORT), false);
         if self.scope.is_partial {
             self.scope.naming = base.naming.clone().ok_or(CatalogError::NoRevision)?;
-            self.scope.lists = base.sets.0.iter().map(|(set, record)| (*set, record.at)).collect();
+            self.scope.lists = base.sets.iter().map(|(set, record)| (*set, record.at)).collect();
             if !self.accepted.is_empty() || !self.catalog.rewrites_for(self.count)? {
                 return Ok((known, false));
             }
@@ -258,18 +250,18 @@ impl<'c> Commit<'c> {
         each_held(base, &mut |_, set, uri, record| {
             let Some(record) = record else { return Ok(()) };
             holds = true;
-            self.facts.add_held(&self.scope.naming, (uri, &record), &[set], true)
+            self.facts.add_held(&self.scope.naming, (uri, &record), [set], true)
         })?;
         Ok((known, holds && !self.is_of_changes))
     }
 
-    /// States all files that are shown as a list does: with the changes they are a complete statement.
+    /// States all files that are shown as a list does: with the changes that is all that exists.
     fn state_shown(&mut self, base: &Base<'_>) -> Result<(), CatalogError> {
         self.facts = Facts::new(&self.catalog.spill_folder, LARGE_SORT);
         let Commit { facts, scope: FactScope { naming, lists, .. }, changed_sets, .. } = self;
         // Changes count although their set was never listed.
         changed_sets.iter().for_each(|set| _ = lists.entry(*set).or_default());
-        let is_held = |set, uri: &Uri| base.store.get(base.txn, TableId::Held, &statement_key(set, uri));
+        let is_held = |set, uri: &Uri| base.store.get(base.txn, TableId::Held, &resource_key(set, uri));
         base.each_file(&mut |uri, record| {
             let mut sets = Vec::new();
             for set in record.sets.iter() {
@@ -284,8 +276,7 @@ impl<'c> Commit<'c> {
                 return Ok(());
             }
             // Other metadata of the same bytes: the package holds them still.
-            let members: Vec<SetId> = sets.iter().map(|(set, _)| *set).collect();
-            facts.add_record(FactTag::Member, naming, (uri, record), &members, None, <[u8]>::to_vec)
+            facts.add_record(FactTag::Member, naming, (uri, record), record.sets.iter(), None, <[u8]>::to_vec)
         })
     }
 
@@ -299,15 +290,12 @@ impl<'c> Commit<'c> {
             let cause = crate::platform::error_chain::chain(&error);
             tracing::warn!("changes that were applied since the last list are lost: {cause}");
         }
-        let successor = store.empty(&catalog.spill_folder, None)?;
-        // A transaction that reads a store keeps its pages from being used again.
-        let empty = successor.store().clone();
-        let txn = empty.env.read_txn()?;
-        let base = Base::read(&empty, &txn)?;
+        let empty = store.empty(&catalog.spill_folder, None)?;
+        let txn = empty.store.env.read_txn()?;
+        let base = Base::read(&empty.store, &txn)?;
         let (scope, facts, mut journal, _) = self.sorted(known, &base, &HashSet::new())?;
         let rows = &mut |tree: &mut TreeWriter<'_>| put_journal(&mut journal, &scope, true, tree);
-        let committed = whole::write_anew(catalog, &base, &scope, facts, rows, (store, successor.store()), decide)?;
-        catalog.replace_store(successor)?;
+        let committed = whole::write(catalog, &base, &scope, facts, rows, (None, decide), Some(store))?;
         catalog.distrusted.store(false, Ordering::Release);
         Ok(committed)
     }
@@ -320,10 +308,10 @@ impl<'c> Commit<'c> {
         base: &Base<'_>,
         accepted: &HashSet<(SetId, Uri)>,
     ) -> Result<(FactScope, SortedFacts, Sorted, u64), CatalogError> {
-        let Commit { scope, mut facts, changes, mut unknown, is_of_changes, .. } = self;
+        let Commit { scope, mut facts, changes, is_of_changes, .. } = self;
         known.join(changes)?;
         let mut journal = known.finish()?;
-        let naming = scope.naming.clone();
+        let (naming, mut unknown) = (scope.naming.clone(), 0);
         let mut shown = Restated { base, naming: &naming, accepted, paths: HashSet::new() };
         for (set, uri) in accepted {
             shown.find(&mut facts, uri)?;
@@ -347,7 +335,7 @@ impl<'c> Commit<'c> {
             if let Some(new) = new {
                 let (time, mark) = (row.time, ChangeMark { datetime: row.datetime, is_news: next.is_new });
                 let newest = new.lastmod.or(row.datetime);
-                facts.add_record(FactTag::Changed, &naming, (&uri, new), &[next.set], newest, |record| {
+                facts.add_record(FactTag::Changed, &naming, (&uri, new), [next.set], newest, |record| {
                     pack(&ChangedValue { time, mark, record })
                 })?;
             }
@@ -371,7 +359,7 @@ fn compare(
     }
     let Some(mut diff) = Diff::of(catalog, base, scope, facts)? else { return Ok((None, None)) };
     if is_accepted {
-        let none = Losses { present: base.files(), ..Losses::default() };
+        let none = Losses::of_totals(base.files(), base.files());
         return Ok((Some(diff), Some(decide(&none).1)));
     }
     let (held, position) = decide(&diff.losses);
@@ -406,8 +394,14 @@ impl<'b> Restated<'b> {
             self.restate(facts, path_by_rule(self.naming, uri, new.media_type).0)?;
             for known in known.iter().filter(|known| new.member.is_empty() && !known.member.is_empty()) {
                 // Other metadata of the same bytes: the package holds them still.
-                let sets: Vec<SetId> = known.sets.iter().collect();
-                facts.add_record(FactTag::Member, self.naming, (uri, known), &sets, None, <[u8]>::to_vec)?;
+                facts.add_record(
+                    FactTag::Member,
+                    self.naming,
+                    (uri, known),
+                    known.sets.iter(),
+                    None,
+                    <[u8]>::to_vec,
+                )?;
             }
         }
         facts.supersede(self.naming, set, uri, std::iter::empty())?;
@@ -440,10 +434,10 @@ impl<'b> Restated<'b> {
             let (Some(record), Some(uri)) = (named.node.resource, uri) else { continue };
             let (mut sets, mut held) = (Vec::new(), Vec::new());
             for set in record.sets.iter() {
-                let key = statement_key(set, &uri);
+                let key = resource_key(set, &uri);
                 if store.get(txn, TableId::Held, &key)?.is_none() {
                     let row = store.decoded(txn, TableId::Journal, &key, ChangeRow::decode)?;
-                    sets.push((set, row.map_or(lists.at(set), |row| Some(row.time))));
+                    sets.push((set, row.map_or(lists.get(&set).and_then(|list| list.at), |row| Some(row.time))));
                 } else if !self.accepted.contains(&(set, uri.clone())) {
                     held.push(set);
                 }
@@ -451,7 +445,7 @@ impl<'b> Restated<'b> {
             // A resource that no set has any more is stated all the same: the path is visited, and its name goes.
             facts.add_shown(self.naming, (&uri, &record), &sets)?;
             if !held.is_empty() {
-                facts.add_held(self.naming, (&uri, &record), &held, true)?;
+                facts.add_held(self.naming, (&uri, &record), held, true)?;
             }
         }
         self.paths.insert(path);
@@ -465,7 +459,7 @@ type VisitHeld<'v> = dyn FnMut(&[u8], SetId, &Uri, Option<ResourceRecord<'_>>) -
 /// Calls `visit` for each row of what is held back, with its resource as it is in the tree: none where the row holds nothing any more.
 fn each_held(base: &Base<'_>, visit: &mut VisitHeld<'_>) -> Result<(), CatalogError> {
     let Base { store, txn, naming: Some(naming), .. } = base else { return Ok(()) };
-    for row in store.rows(txn, TableId::Held, (Bound::Unbounded, Bound::Unbounded))? {
+    for row in store.all(txn, TableId::Held)? {
         let (key, row) = row?;
         let (set, uri) = held(key, row).ok_or_else(|| damaged("content", key))?;
         let mut records =
@@ -485,7 +479,7 @@ fn drop_held(
     tree: &mut TreeWriter<'_>,
 ) -> Result<(), CatalogError> {
     for (set, uri) in accepted {
-        tree.row(TableId::Held, &statement_key(*set, uri), None)?;
+        tree.row(TableId::Held, &resource_key(*set, uri), None)?;
     }
     if scope.is_partial {
         return Ok(());

@@ -9,7 +9,7 @@ use super::naming::locate::located;
 use super::naming::names_of_path::path_by_rule;
 use super::sort::{Sorted, Sorter, SpillFolder};
 use super::store::codec::{damaged, number};
-use super::store::keys::{ino_key, statement_key};
+use super::store::keys::{ino_key, resource_key};
 use super::store::record::{NamedNode, NodeRecord, ResourceRecord, SetTable};
 use super::version;
 use super::{Catalog, CatalogError, Held, Kind, Losses, Naming, SetId};
@@ -205,7 +205,7 @@ impl<'o> Comparison<'o> {
         let speaks = is_same_path || !self.scope.naming.extension_by_type;
         let left: Vec<SetId> = known.sets.iter().filter(|set| speaks && !new.sets.contains(*set)).collect();
         if !left.is_empty() {
-            self.departing.add(&file.uri(&self.scope.naming)?, known, &left, None)?;
+            self.departing.add(&file.uri(&self.scope.naming)?, known, left, None)?;
         }
         let is_same = is_same_path && known.says_the_same(new) && known.sets == new.sets && known.member == new.member;
         let vouched = || version::same_after_update(known, new, true).ok_or_else(|| damaged("resource", file.path));
@@ -233,8 +233,7 @@ impl<'o> Comparison<'o> {
     fn departs(&mut self, node: &NodeRecord<'_>) -> Result<(), CatalogError> {
         let Some(record) = node.resource else { return Ok(()) };
         self.tally.name(std::iter::empty(), record.sets.iter());
-        let sets: Vec<SetId> = record.sets.iter().collect();
-        self.departing.add(&self.base.uri(node)?, &record, &sets, Some(node.ino))
+        self.departing.add(&self.base.uri(node)?, &record, record.sets.iter(), Some(node.ino))
     }
 }
 
@@ -272,7 +271,7 @@ impl<'o> Visitor<'o> for Comparison<'o> {
             }
             HeldState::New => Some(uri.as_str().into()),
         };
-        self.add(|edits| edits.held.push((statement_key(set, uri), row)));
+        self.add(|edits| edits.held.push((resource_key(set, uri), row)));
         Ok(())
     }
 
@@ -313,7 +312,7 @@ impl Departing {
         &mut self,
         uri: &Uri,
         resource: &ResourceRecord<'_>,
-        sets: &[SetId],
+        sets: impl IntoIterator<Item = SetId>,
         ino: Option<u64>,
     ) -> Result<(), CatalogError> {
         let record = resource.belonging(Some(uri.as_str()), sets, resource.member);
@@ -363,7 +362,7 @@ impl Departures {
         let mut facts = Facts::new(folder, MOST_DEPARTURES);
         self.each(&mut |DepartingFile { uri, resource, is_moved, .. }| {
             let sets: Vec<SetId> = resource.sets.iter().filter(|set| !is_moved && held.holds(*set)).collect();
-            if sets.is_empty() { Ok(()) } else { facts.add_held(naming, (uri, resource), &sets, false) }
+            if sets.is_empty() { Ok(()) } else { facts.add_held(naming, (uri, resource), sets, false) }
         })?;
         facts.close()?;
         facts.sorter.finish()

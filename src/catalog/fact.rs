@@ -186,7 +186,7 @@ impl Facts {
             self.folders.see(&self.key, entry.lastmod, &mut self.sorter)?;
         }
         self.value.clear();
-        push_resource(&mut self.value, entry, !by_rule, &[set], member);
+        push_resource(&mut self.value, entry, !by_rule, [set], member);
         self.sorter.add(&self.key, &self.value)
     }
 
@@ -196,7 +196,7 @@ impl Facts {
         tag: FactTag,
         naming: &Naming,
         (uri, record): (&Uri, &ResourceRecord<'_>),
-        sets: &[SetId],
+        sets: impl IntoIterator<Item = SetId>,
         time: Option<Timestamp>,
         value: impl FnOnce(&[u8]) -> Vec<u8>,
     ) -> Result<(), CatalogError> {
@@ -212,7 +212,7 @@ impl Facts {
         &mut self,
         naming: &Naming,
         (uri, record): (&Uri, &ResourceRecord<'_>),
-        sets: &[SetId],
+        sets: impl IntoIterator<Item = SetId>,
         is_known: bool,
     ) -> Result<(), CatalogError> {
         self.add_record(FactTag::Held, naming, (uri, record), sets, record.lastmod, |record| {
@@ -227,8 +227,8 @@ impl Facts {
         (uri, record): (&Uri, &ResourceRecord<'_>),
         sets: &[(SetId, Option<Timestamp>)],
     ) -> Result<(), CatalogError> {
-        let members: Vec<SetId> = sets.iter().map(|(set, _)| *set).collect();
-        self.add_record(FactTag::Shown, naming, (uri, record), &members, record.lastmod, |record| {
+        let members = sets.iter().map(|(set, _)| *set);
+        self.add_record(FactTag::Shown, naming, (uri, record), members, record.lastmod, |record| {
             pack(&ShownValue { sets: sets.to_vec(), record })
         })
     }

@@ -52,12 +52,12 @@ impl SortedFacts {
         self.rows.rewind()
     }
 
-    /// The sets of which `decides` says that what was held back of them is decided again, with the number of those deletions. It is told
-    /// whether the set has most of it again: a list that was cut off for a moment says nothing of the rest either. Reads all facts once.
+    /// The sets of which what was held back is decided again, with the number of those deletions: by `redecided`, else where the set has most
+    /// of it again. A list that was cut off for a moment says nothing of the rest either. Reads all facts once.
     pub(super) fn released(
         &mut self,
         scope: &FactScope,
-        decides: &dyn Fn(SetId, bool) -> bool,
+        redecided: &BTreeMap<SetId, bool>,
     ) -> Result<BTreeMap<SetId, u64>, CatalogError> {
         let (mut group, mut held) = (Group::default(), BTreeMap::<SetId, (u64, u64)>::new());
         while self.next(&mut group, scope)? {
@@ -68,8 +68,9 @@ impl SortedFacts {
             }
         }
         self.rows.rewind()?;
-        let is_decided = |(set, (all, listed)): &(SetId, (u64, u64))| decides(*set, 2 * listed > *all);
-        Ok(held.into_iter().filter(is_decided).map(|(set, (all, _))| (set, all)).collect())
+        let is_redecided =
+            |(set, (all, listed)): &(SetId, (u64, u64))| redecided.get(set).copied().unwrap_or(2 * listed > *all);
+        Ok(held.into_iter().filter(is_redecided).map(|(set, (all, _))| (set, all)).collect())
     }
 
     /// Reads the next group; `false` at the end. The first is the root.
@@ -214,10 +215,10 @@ impl Group {
             }
             let uri = self.uri(&resource, naming)?;
             let name = std::str::from_utf8(name).map_err(|_| self.corrupt())?;
-            let settled = resolved_name(name, index, self.folder.is_some(), &uri);
+            let resolved = resolved_name(name, index, self.folder.is_some(), &uri);
             let is_given = is_plain && path_by_rule(naming, &uri, resource.media_type).1;
             let record = resource.with_uri((!is_given).then_some(uri.as_str()));
-            visit(NewFile { name: settled.as_bytes(), resource: self.decode(&record)?, ..plain })?;
+            visit(NewFile { name: resolved.as_bytes(), resource: self.decode(&record)?, ..plain })?;
         }
         Ok(())
     }
@@ -239,10 +240,9 @@ impl Group {
                 let known = self.decode(record)?;
                 let stays = |(set, _): &&(SetId, _)| !self.is_superseded(*set, &known);
                 let sets: Vec<_> = sets.iter().filter(stays).copied().collect();
-                let members: Vec<SetId> = sets.iter().map(|(set, _)| *set).collect();
                 let time = sets.iter().filter_map(|(_, time)| *time).max();
-                if !members.is_empty() {
-                    let record = known.belonging(known.uri, &members, known.member);
+                if !sets.is_empty() {
+                    let record = known.belonging(known.uri, sets.into_iter().map(|(set, _)| set), known.member);
                     self.state(StatedResource { record, mark: ChangeMark::default(), time }, &scope.naming)?;
                 }
             }
@@ -264,8 +264,7 @@ impl Group {
                 let Some(index) = self.find(&packed)? else { return Ok(()) };
                 let known = self.decode(&self.resources[index].record)?;
                 if known.member.is_empty() && version::provably_same(&known, &packed).ok_or_else(|| self.corrupt())? {
-                    let sets: Vec<SetId> = known.sets.iter().collect();
-                    self.resources[index].record = known.belonging(known.uri, &sets, packed.member);
+                    self.resources[index].record = known.belonging(known.uri, known.sets.iter(), packed.member);
                 }
             }
             FactTag::Held => {
@@ -325,11 +324,10 @@ impl Group {
         let Some(index) = self.find(&new)? else { return self.add(stated, naming) };
         let known = self.decode(&self.resources[index].record)?;
         let sets: BTreeSet<SetId> = new.sets.iter().chain(known.sets.iter()).collect();
-        let sets: Vec<SetId> = sets.into_iter().collect();
         if (self.resources[index].time, known.lastmod) > (stated.time, new.lastmod) {
-            self.resources[index].record = known.belonging(known.uri, &sets, known.member);
+            self.resources[index].record = known.belonging(known.uri, sets, known.member);
         } else {
-            let record = new.belonging(new.uri, &sets, new.member);
+            let record = new.belonging(new.uri, sets, new.member);
             self.resources[index] = StatedResource { record, ..stated };
         }
         Ok(())
@@ -360,8 +358,7 @@ impl Group {
             }
             self.held.push((set, uri.clone(), state));
         }
-        let sets: Vec<SetId> = sets.into_iter().collect();
-        let record = known.belonging(known.uri, &sets, known.member);
+        let record = known.belonging(known.uri, sets, known.member);
         match index {
             Some(index) => self.resources[index].record = record,
             None => self.add(StatedResource::of(record, ChangeMark::default()), &scope.naming)?,
@@ -387,7 +384,7 @@ mod tests {
         let entry = Entry { hashes, ..Entry::new(Uri::parse(uri).unwrap()) };
         let member = PackageMember { package: Uri::parse("http://h/package").unwrap(), path: "x".into() };
         let mut value = Vec::new();
-        push_resource(&mut value, &entry, true, &[SetId(0)], (tag == FactTag::Member).then_some(&member));
+        push_resource(&mut value, &entry, true, [SetId(0)], (tag == FactTag::Member).then_some(&member));
         value
     }
 

@@ -5,14 +5,13 @@ use super::base::Base;
 use super::group::FactScope;
 use super::sort::{Sorted, Sorter};
 use super::store::codec::{damaged, pack, unpack};
-use super::store::keys::statement_set;
+use super::store::keys::set_of_key;
 use super::store::record::{ResourceRecord, push_resource};
 use super::store::{Lookup, TableId, TreeStore};
-use super::{CatalogError, SetId, Statement};
+use super::{CatalogError, SetId, StatedChange};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use heed::RoTxn;
 use serde::{Deserialize, Serialize};
-use std::ops::Bound;
 
 /// A change, as the table and a sorter hold it.
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -29,15 +28,15 @@ pub(super) struct ChangeRow<'a> {
 }
 
 impl<'a> ChangeRow<'a> {
-    /// The row of `statement`.
-    pub(super) fn of(statement: &Statement<'_>) -> Vec<u8> {
-        let Statement { set, change, time, is_left_out, entry, member } = *statement;
+    /// The row of a change.
+    pub(super) fn of(stated: &StatedChange<'_>) -> Vec<u8> {
+        let StatedChange { set, change, time, is_left_out, entry, member } = *stated;
         let mut resource = Vec::new();
         let change = if is_left_out { Change::Deleted } else { change };
         if change == Change::Deleted && !is_left_out {
-            push_resource(&mut resource, &Entry::new(entry.loc.clone()), true, &[set], None);
+            push_resource(&mut resource, &Entry::new(entry.loc.clone()), true, [set], None);
         } else {
-            push_resource(&mut resource, entry, true, &[set], member);
+            push_resource(&mut resource, entry, true, [set], member);
         }
         pack(&ChangeRow { change, is_left_out, time, datetime: entry.datetime, resource: &resource })
     }
@@ -96,7 +95,7 @@ fn fate(scope: &FactScope, set: SetId, time: Timestamp) -> Fate {
 
 /// Adds all rows of the journal in `store`, in front of the new changes.
 pub(super) fn add_known(changes: &mut Sorter, store: &TreeStore, txn: &RoTxn<'_>) -> Result<(), CatalogError> {
-    for row in store.rows(txn, TableId::Journal, (Bound::Unbounded, Bound::Unbounded))? {
+    for row in store.all(txn, TableId::Journal)? {
         let (key, row) = row?;
         ChangeRow::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("content", key))?;
         changes.add(key, row)?;
@@ -125,7 +124,7 @@ pub(super) fn next_row(changes: &mut Sorted, scope: &FactScope, base: &Base<'_>)
         changes.next()?;
     }
     let row = row.unwrap_or_default();
-    let set = statement_set(&key).ok_or_else(|| damaged("content", &key))?;
+    let set = set_of_key(&key).ok_or_else(|| damaged("content", &key))?;
     let (fate, is_new) = (fate(scope, set, time(&key, &row)?), known != Some(&row[..]));
     Ok(Some(JournalRow { key, row, set, fate, is_new }))
 }

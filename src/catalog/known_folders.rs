@@ -27,8 +27,8 @@ impl KnownFolders {
         self.folders().all.contains(Ino(folder))
     }
 
-    /// The folders that were first seen since this was asked last.
-    pub(super) fn lately(&self) -> InodeSet {
+    /// Takes the folders that were first seen since the last call.
+    pub(super) fn take_lately(&self) -> InodeSet {
         std::mem::take(&mut self.folders().lately)
     }
 

@@ -1,9 +1,104 @@
 //! Losses of a commit, counted for the decision what of it is held back.
 
+use super::SetId;
 use super::store::record::SetTable;
-use super::{Departure, Losses, SetCounts, SetId};
 use crate::document::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Resources that a commit would take from a set, counted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The set; `None` where the sets cannot be read any more.
+    pub set: Option<SetId>,
+    /// True where the resources leave the tree with it.
+    pub is_last: bool,
+    /// How many.
+    pub files: u64,
+}
+
+/// Files of one set, as a commit finds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetCounts {
+    /// The set.
+    pub set: SetId,
+    /// Its files before the commit.
+    pub present: u64,
+    /// Files that the commit adds to it.
+    pub coming: u64,
+}
+
+/// The losses of a commit, for the decision what of them is held back.
+///
+/// Files that are held back already stay in any case: they count as present, neither as departing nor as coming. So do those whose
+/// deletion was accepted: they are decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Files of the tree before the commit.
+    pub present: u64,
+    /// Files that the commit adds.
+    pub coming: u64,
+    /// Each set that loses or gains something, ascending.
+    pub sets: Vec<SetCounts>,
+    /// The resources that would go.
+    pub departures: Vec<Departure>,
+    /// Deletions that were held back and are so no more, by set: the set has the resources again, or they are decided again.
+    pub released: BTreeMap<SetId, u64>,
+}
+
+impl Losses {
+    /// The losses of a tree of `files` in place of one of `present` files, of which nothing else is known.
+    pub(super) fn of_totals(present: u64, files: u64) -> Losses {
+        let lost = Departure { set: None, is_last: true, files: present.saturating_sub(files) };
+        let departures = Some(lost).filter(|lost| lost.files > 0).into_iter().collect();
+        Losses { present, coming: files.saturating_sub(present), departures, ..Losses::default() }
+    }
+
+    /// Files that would leave the tree.
+    pub fn going(&self) -> u64 {
+        self.departures.iter().filter(|departure| departure.is_last).map(|departure| departure.files).sum()
+    }
+
+    /// Files that would leave each set, from the tree or not; no set that loses none.
+    pub fn going_by_set(&self) -> BTreeMap<SetId, u64> {
+        let mut going = BTreeMap::new();
+        for departure in &self.departures {
+            departure.set.iter().for_each(|set| *going.entry(*set).or_default() += departure.files);
+        }
+        going
+    }
+
+    /// The losses that are left where this much is held back.
+    pub fn holding(&self, held: &Held) -> Losses {
+        let mut left = self.clone();
+        left.departures.retain(|departure| departure.set.map_or(*held != Held::All, |set| !held.holds(set)));
+        left
+    }
+}
+
+/// Which deletions of a commit are kept, persisted, as held back. All else is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// None.
+    Nothing,
+    /// All.
+    All,
+    /// Deletions from these sets.
+    Of(BTreeSet<SetId>),
+}
+
+impl Held {
+    /// Answers whether deletions from `set` are held back.
+    pub fn holds(&self, set: SetId) -> bool {
+        match self {
+            Held::Nothing => false,
+            Held::All => true,
+            Held::Of(sets) => sets.contains(&set),
+        }
+    }
+}
+
+/// Asked once for each commit, with what would go: what of it is held back, and the position to store.
+pub type Decide<'d> = &'d mut dyn FnMut(&Losses) -> (Held, Vec<u8>);
 
 /// Counts what a commit adds, and what it takes away.
 #[derive(Debug, Default)]
@@ -52,7 +147,11 @@ impl Tally {
         };
         let mut coming = self.coming.clone();
         self.departures.keys().for_each(|(set, _)| _ = coming.entry(*set).or_default());
-        let sets = coming.into_iter().map(|(set, coming)| SetCounts { set, present: base.files(set), coming });
+        let sets = coming.into_iter().map(|(set, coming)| SetCounts {
+            set,
+            present: base.get(&set).map_or(0, |record| record.files),
+            coming,
+        });
         let departures = self.departures.iter().map(departure).collect();
         Losses { present, coming: self.new, sets: sets.collect(), departures, released: self.released.clone() }
     }
@@ -61,14 +160,12 @@ impl Tally {
     pub(super) fn table(&self, base: &SetTable, lists: &BTreeMap<SetId, Option<Timestamp>>) -> SetTable {
         let mut table = base.clone();
         for (set, growth) in &self.growth {
-            let record = table.entry(*set);
+            let record = table.entry(*set).or_default();
             record.files = record.files.saturating_add_signed(*growth);
         }
-        table.0.retain(|set, record| record.files > 0 || lists.contains_key(set));
-        for (set, record) in &mut table.0 {
-            record.at = lists.get(set).copied().flatten();
-        }
-        lists.iter().for_each(|(set, at)| table.entry(*set).at = *at);
+        table.retain(|_, record| record.files > 0);
+        table.values_mut().for_each(|record| record.at = None);
+        lists.iter().for_each(|(set, at)| table.entry(*set).or_default().at = *at);
         table
     }
 }

@@ -53,6 +53,7 @@ pub use error::CatalogError;
 pub use fact::{Share, SharePart};
 pub use index::{Catalog, KeepOrphans};
 pub use lock::FolderLock;
+pub use losses::{Decide, Departure, Held, Losses, SetCounts};
 pub use naming::Naming;
 pub use news::NewChange;
 pub use pages::{ITEMS, ReadPage};

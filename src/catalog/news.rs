@@ -5,8 +5,8 @@ use super::journal::ChangeRow;
 use super::sort::{Sorted, Sorter};
 use super::store::Lookup;
 use super::store::codec::{damaged, pack, unpack};
-use super::store::keys::statement_key;
-use super::{Catalog, CatalogError, SetId, Statement};
+use super::store::keys::resource_key;
+use super::{Catalog, CatalogError, SetId, StatedChange};
 use crate::document::{Change, Entry, PackageMember, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -61,9 +61,9 @@ impl Notes {
         is_known: bool,
     ) -> Result<(), CatalogError> {
         let (change, time) = (entry.change.unwrap_or(Change::Updated), Timestamp { seconds: 0, nanos: 0 });
-        let statement = Statement { set, change, time, is_left_out: false, entry, member };
-        let row = if is_known { Vec::new() } else { ChangeRow::of(&statement) };
-        self.0.add(&statement_key(set, &entry.loc), &pack(&(set, note, &row[..])))
+        let stated = StatedChange { set, change, time, is_left_out: false, entry, member };
+        let row = if is_known { Vec::new() } else { ChangeRow::of(&stated) };
+        self.0.add(&resource_key(set, &entry.loc), &pack(&(set, note, &row[..])))
     }
 
     /// Adds all notes of `other`, behind those that are here.

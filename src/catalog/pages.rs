@@ -9,7 +9,6 @@ use super::{CatalogError, Commit, SetId};
 use crate::document::{Timestamp, Uri};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 /// The set of all items of landing pages.
 pub const ITEMS: SetId = SetId(u32::MAX >> 1);
@@ -58,7 +57,7 @@ pub(super) fn put_pages(
     tree: &mut TreeWriter<'_>,
 ) -> Result<(), CatalogError> {
     if all {
-        for row in base.store.rows(base.txn, TableId::Pages, (Bound::Unbounded, Bound::Unbounded))? {
+        for row in base.store.all(base.txn, TableId::Pages)? {
             let (key, row) = row?;
             if !key.first_chunk().is_some_and(|key| pages.contains_key(key)) {
                 tree.row(TableId::Pages, key, Some(row))?;

@@ -17,11 +17,13 @@ impl Catalog {
     /// until the next write: no caller waits.
     pub fn drop_orphans(&self, inodes: &[Ino]) -> Result<(), CatalogError> {
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(inodes.iter().copied());
-        match self.writer.try_lock() {
-            Err(TryLockError::WouldBlock) => Ok(()),
-            // Only now is the store the one that stays: before, a rebuild or a compaction may have replaced it.
-            Ok(_) | Err(TryLockError::Poisoned(_)) => in_transaction(self, &self.store(), |_| Ok(())),
-        }
+        let _writer = match self.writer.try_lock() {
+            Ok(writer) => writer,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(()),
+        };
+        // Only now is the store the one that stays: before, a rebuild or a compaction may have replaced it.
+        in_transaction(self, &self.store(), |_| Ok(()))
     }
 
     /// Gives files new inodes, all in one commit: their bytes were found wrong after some were handed out, or changed. An

@@ -4,7 +4,7 @@ use crate::document::{Change, ChangeFrequency, Digest, Entry, Link, PackageMembe
 use crate::platform::ino::Ino;
 use crate::platform::inode_set::InodeSet;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A folder and a name in it.
 pub type FolderAndName = (Ino, Box<[u8]>);
@@ -149,12 +149,12 @@ pub struct Revision {
 
 /// A change of one resource, as a set states it.
 #[derive(Clone, Copy, Debug)]
-pub struct Statement<'a> {
+pub struct StatedChange<'a> {
     /// The set whose document says it.
     pub set: SetId,
     /// The kind of change.
     pub change: Change,
-    /// When, as `sync` has settled it: statements about one resource are ordered by it.
+    /// When, as `sync` has decided it: statements about one resource are ordered by it.
     pub time: Timestamp,
     /// True if the Source has the resource, and it is left out by choice: the tree takes that as a deletion.
     pub is_left_out: bool,
@@ -165,7 +165,7 @@ pub struct Statement<'a> {
     pub member: Option<&'a PackageMember>,
 }
 
-/// The change of a resource that a journal keeps.
+/// The change of a resource that the journal keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Journaled {
     /// The kind of change.
@@ -175,94 +175,6 @@ pub struct Journaled {
     /// Its published `datetime`.
     pub datetime: Option<Timestamp>,
 }
-
-/// Resources that a commit would take from a set, counted together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departure {
-    /// The set; `None` where the sets cannot be read any more.
-    pub set: Option<SetId>,
-    /// True where the resources leave the tree with it.
-    pub is_last: bool,
-    /// How many.
-    pub files: u64,
-}
-
-/// Files of one set, as a commit finds them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SetCounts {
-    /// The set.
-    pub set: SetId,
-    /// Its files before the commit.
-    pub present: u64,
-    /// Files that the commit adds to it.
-    pub coming: u64,
-}
-
-/// The losses of a commit, for the decision what of them is held back.
-///
-/// Files that are held back already stay in any case: they count as present, neither as departing nor as coming. So do those whose
-/// deletion was accepted: they are decided.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Losses {
-    /// Files of the tree before the commit.
-    pub present: u64,
-    /// Files that the commit adds.
-    pub coming: u64,
-    /// Each set that loses or gains something, ascending.
-    pub sets: Vec<SetCounts>,
-    /// The resources that would go.
-    pub departures: Vec<Departure>,
-    /// Deletions that were held back and are so no more, by set: the set has the resources again, or they are decided again.
-    pub released: BTreeMap<SetId, u64>,
-}
-
-impl Losses {
-    /// Files that would leave the tree.
-    pub fn going(&self) -> u64 {
-        self.departures.iter().filter(|departure| departure.is_last).map(|departure| departure.files).sum()
-    }
-
-    /// Files that would leave each set, from the tree or not; no set that loses none.
-    pub fn going_by_set(&self) -> BTreeMap<SetId, u64> {
-        let mut going = BTreeMap::new();
-        for departure in &self.departures {
-            departure.set.iter().for_each(|set| *going.entry(*set).or_default() += departure.files);
-        }
-        going
-    }
-
-    /// The losses that are left where this much is held back.
-    pub fn holding(&self, held: &Held) -> Losses {
-        let mut left = self.clone();
-        left.departures.retain(|departure| departure.set.map_or(*held != Held::All, |set| !held.holds(set)));
-        left
-    }
-}
-
-/// Which deletions of a commit are kept, persisted, as held back. All else is applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// None.
-    Nothing,
-    /// All.
-    All,
-    /// Deletions from these sets.
-    Of(BTreeSet<SetId>),
-}
-
-impl Held {
-    /// Answers whether deletions from `set` are held back.
-    pub fn holds(&self, set: SetId) -> bool {
-        match self {
-            Held::Nothing => false,
-            Held::All => true,
-            Held::Of(sets) => sets.contains(&set),
-        }
-    }
-}
-
-/// Asked once for each commit, with what would go: what of it is held back, and the position to store.
-pub type Decide<'d> = &'d mut dyn FnMut(&Losses) -> (Held, Vec<u8>);
 
 /// The outcome of a commit.
 #[derive(Debug)]

@@ -232,11 +232,15 @@ impl Change {
 }
 
 impl ChangeFrequency {
+    /// All of them, in the order of their numbers, which are kept on disk.
+    pub const ALL: [ChangeFrequency; 7] = {
+        use ChangeFrequency::*;
+        [Always, Hourly, Daily, Weekly, Monthly, Yearly, Never]
+    };
+
     /// Reads `<changefreq>`, in any letter case; `None` for an unknown word.
     pub fn parse(raw: &str) -> Option<ChangeFrequency> {
-        use ChangeFrequency::{Always, Daily, Hourly, Monthly, Never, Weekly, Yearly};
-        let all = [Always, Hourly, Daily, Weekly, Monthly, Yearly, Never];
-        all.into_iter().find(|frequency| raw.trim().eq_ignore_ascii_case(frequency.as_str()))
+        ChangeFrequency::ALL.into_iter().find(|frequency| raw.trim().eq_ignore_ascii_case(frequency.as_str()))
     }
 
     /// The word as the Sitemap protocol writes it.

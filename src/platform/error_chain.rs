@@ -31,15 +31,10 @@ pub fn chain(error: &dyn Error) -> String {
     if !line.contains(is_hidden) {
         return line;
     }
-    let mut printable = String::with_capacity(line.len());
-    for character in line.chars() {
-        if is_hidden(character) {
-            printable.extend(character.escape_default());
-        } else {
-            printable.push(character);
-        }
-    }
-    printable
+    let printable = |character: char| {
+        if is_hidden(character) { character.escape_default().collect() } else { String::from(character) }
+    };
+    line.chars().map(printable).collect()
 }
 
 /// Without the ` (os error 2)` at the end of what std calls an error of the system.

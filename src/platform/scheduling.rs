@@ -43,9 +43,9 @@ pub(crate) fn low_priority<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 /// The threads that `start` starts have short slices: one that wakes up and has not used up its share waits for no thread with a longer
 /// one.
 pub(crate) fn in_short_slices<T>(start: impl FnOnce() -> T) -> T {
-    set(Policy::Kept, niceness(), SHORT);
+    set(None, niceness(), SHORT);
     let started = start();
-    set(Policy::Kept, niceness(), DEFAULT);
+    set(None, niceness(), DEFAULT);
     started
 }
 
@@ -71,25 +71,17 @@ fn lower_priority() {
     // Not `libc::sched_getscheduler`: musl's always fails, as POSIX means a process by it and Linux a thread.
     // SAFETY: takes a number; 0 is the calling thread alone (sched_getscheduler(2)).
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
-    let policy = if policy == libc::c_long::from(libc::SCHED_OTHER) { Policy::Batch } else { Policy::Kept };
+    let policy = if policy == libc::c_long::from(libc::SCHED_OTHER) { Some(libc::SCHED_BATCH) } else { None };
     set(policy, niceness().max(NICE), SHORT);
 }
 
-enum Policy {
-    Kept,
-    Batch,
-}
-
-/// Sets policy, niceness and slice of this thread. A refusal of the kernel makes nothing wrong, only slower.
-fn set(policy: Policy, niceness: libc::c_int, slice: Duration) {
-    let (policy, flags) = match policy {
-        // The policy is ignored. Linux before 5.3 refuses all of it, and has no slices either.
-        Policy::Kept => (libc::SCHED_OTHER, libc::SCHED_FLAG_KEEP_POLICY),
-        Policy::Batch => (libc::SCHED_BATCH, 0),
-    };
+/// Sets policy, niceness and slice of this thread; without `policy` it stays. A refusal of the kernel makes nothing wrong, only slower.
+fn set(policy: Option<libc::c_int>, niceness: libc::c_int, slice: Duration) {
+    // Linux before 5.3 refuses all where the policy is to stay, and has no slices either.
+    let flags = if policy.is_none() { libc::SCHED_FLAG_KEEP_POLICY } else { 0 };
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: policy as u32,
+        sched_policy: policy.unwrap_or(libc::SCHED_OTHER) as u32,
         sched_flags: flags as u64,
         sched_nice: niceness,
         sched_priority: 0,
@@ -134,7 +126,7 @@ mod tests {
     /// The slice that this kernel makes of a short one.
     fn short() -> u64 {
         let asking = || {
-            set(Policy::Kept, niceness(), SHORT);
+            set(None, niceness(), SHORT);
             attributes().2
         };
         thread::spawn(asking).join().unwrap()
@@ -152,7 +144,7 @@ mod tests {
     #[test]
     fn a_still_lower_priority_is_kept() {
         let further = || {
-            set(Policy::Kept, 19, DEFAULT);
+            set(None, 19, DEFAULT);
             low_priority(attributes).1
         };
         assert_eq!(thread::spawn(further).join().unwrap(), 19);

@@ -1,6 +1,6 @@
 //! Characters that no message and no name shows as they are.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 
 /// Answers whether `character` is obeyed by a terminal, turns the direction of its neighbours, ends a line, or is drawn as nothing:
 /// controls, and what Unicode calls Default_Ignorable_Code_Point, line and paragraph separators and annotations.
@@ -22,18 +22,11 @@ pub fn printable_json(value: &impl Display) -> String {
     if !text.contains(is_hidden) {
         return text;
     }
-    let mut printable = String::with_capacity(text.len() + 16);
-    for character in text.chars() {
-        if is_hidden(character) {
-            for unit in character.encode_utf16(&mut [0; 2]) {
-                // Writing to a string cannot fail.
-                let _ = write!(printable, "\\u{unit:04x}");
-            }
-        } else {
-            printable.push(character);
-        }
-    }
-    printable
+    let escaped = |character: char| -> String {
+        character.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+    };
+    let printable = |character| if is_hidden(character) { escaped(character) } else { String::from(character) };
+    text.chars().map(printable).collect()
 }
 
 #[cfg(test)]

@@ -1,32 +1,35 @@
 //! The choice of resources where the links of others choose too (`conforms=`, `with=`): a change may choose, or give up, what lists have.
 
+use super::SyncError;
 use super::changes::NewChange;
 use super::fetch::new_changes::NewChanges;
 use super::read_set::ReadSet;
 use super::selection::Selection;
 use super::selection::plan::{ChoicePlan, path};
-use super::{SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Naming, SetId, Snapshot};
 use crate::document::{Change, Timestamp};
 use std::collections::HashMap;
+use std::sync::Arc;
 
-impl Synchronizer {
-    /// True if the lists must be chosen from again to know what `new` brings and takes.
-    pub(super) async fn needs_lists(&self, mut new: NewChanges) -> Result<(NewChanges, bool), SyncError> {
-        if new.is_empty() || !self.config.selection.follows_links() {
-            return Ok((new, false));
-        }
-        let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
-        let look = move || {
-            let (snapshot, mut needs_lists) = (catalog.snapshot()?, false);
-            new.each(&mut |_, change| {
-                needs_lists = needs_lists || !stays_as_chosen(&snapshot, &selection, change)?;
-                Ok(())
-            })?;
-            Ok::<_, SyncError>((new, needs_lists))
-        };
-        tokio::task::spawn_blocking(look).await?
+/// True if the lists must be chosen from again to know what `new` brings and takes.
+pub(super) async fn needs_lists(
+    catalog: &Arc<Catalog>,
+    selection: &Selection,
+    mut new: NewChanges,
+) -> Result<(NewChanges, bool), SyncError> {
+    if new.is_empty() || !selection.follows_links() {
+        return Ok((new, false));
     }
+    let (catalog, selection) = (catalog.clone(), selection.clone());
+    let look = move || {
+        let (snapshot, mut needs_lists) = (catalog.snapshot()?, false);
+        new.each(&mut |_, change| {
+            needs_lists = needs_lists || !stays_as_chosen(&snapshot, &selection, change)?;
+            Ok(())
+        })?;
+        Ok::<_, SyncError>((new, needs_lists))
+    };
+    tokio::task::spawn_blocking(look).await?
 }
 
 /// The choice of changes by themselves. Where the links of other entries choose too, what is in the tree stays.
@@ -55,7 +58,7 @@ impl<'c> ChangeChoice<'c> {
 /// True if a change leaves the choice of other resources as it is: one that is shown keeps its type and links, or goes and is
 /// not a record.
 fn stays_as_chosen(snapshot: &Snapshot<'_>, selection: &Selection, new: &NewChange) -> Result<bool, CatalogError> {
-    let shown = snapshot.locate(&new.entry.loc)?.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
+    let shown = snapshot.resource_of(&new.entry.loc)?;
     Ok(shown.is_some_and(|shown| match new.change {
         Change::Deleted => !selection.may_be_record(&shown.links),
         _ => shown.media_type == new.entry.media_type && shown.links == new.entry.links,
@@ -73,10 +76,8 @@ pub(super) fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Choice
             return Ok(());
         }
         // The latest statement of its sets counts for a resource in the tree.
-        let in_tree = match snapshot.locate(&resource.uri)? {
-            Some(node) if journaled.change != Change::Deleted => snapshot.resource(node.ino)?,
-            _ => None,
-        };
+        let is_there = journaled.change != Change::Deleted;
+        let in_tree = if is_there { snapshot.resource_of(&resource.uri)? } else { None };
         plan.applied(set, journaled.change, &in_tree.unwrap_or(resource).into());
         Ok(())
     })

@@ -14,7 +14,7 @@ use super::position::Position;
 use super::read_set::ReadSet;
 use super::selection::plan::{ChoicePlan, Chooser};
 use super::{Invalidating, Progressing, RefreshResult, Stage, SyncError, Synchronizer};
-use crate::catalog::{Catalog, CatalogError, Commit, Committed, Held, ITEMS, Losses, Naming, SetId, Statement};
+use crate::catalog::{Catalog, CatalogError, Commit, Committed, Held, ITEMS, Losses, Naming, SetId, StatedChange};
 use crate::document::{Change, Timestamp};
 use crate::source::Missing;
 use std::collections::BTreeSet;
@@ -149,7 +149,7 @@ impl Merge {
         self.missing.extend(not_understood(&self.read, &spool.deviations)?);
         self.news.each(&mut |set, new| {
             let is_chosen = new.change == Change::Deleted || chooser.chooses(&new.entry);
-            Ok(commit.apply(statement(set, new, is_chosen))?)
+            Ok(commit.apply(stated_change(set, new, is_chosen))?)
         })?;
         progress(Stage::Committing);
         let Merge { naming, read, missing, base, news, .. } = self;
@@ -168,7 +168,7 @@ impl Merge {
             }
         }
         let held = held_counts(catalog, &mut next.guard)?;
-        commit.keep_held(next.guard.by_list().clone());
+        commit.keep_held(next.guard.by_list());
         news.states.into_iter().for_each(|(set, root, state)| next.note(set, &root, state));
         let lists = base.losses(&next);
         // Resources that lacked before are not in the tree, or held back already.
@@ -383,7 +383,7 @@ impl ChosenChanges<'_> {
     /// Adds a change: what is not chosen, or not any more, goes, which does nothing where it is not in the tree.
     fn apply(&mut self, set: SetId, new: &NewChange) -> Result<(), SyncError> {
         let is_chosen = self.choice.chooses(new)?;
-        Ok(self.commit.apply(statement(set, new, is_chosen))?)
+        Ok(self.commit.apply(stated_change(set, new, is_chosen))?)
     }
 }
 
@@ -407,8 +407,8 @@ fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missi
 }
 
 /// A change as the catalog takes it.
-fn statement(set: SetId, new: &NewChange, is_chosen: bool) -> Statement<'_> {
+fn stated_change(set: SetId, new: &NewChange, is_chosen: bool) -> StatedChange<'_> {
     let NewChange { change, time, entry, member } = new;
     let is_left_out = !is_chosen && *change != Change::Deleted;
-    Statement { set, change: *change, time: *time, is_left_out, entry, member: member.as_ref() }
+    StatedChange { set, change: *change, time: *time, is_left_out, entry, member: member.as_ref() }
 }

@@ -114,7 +114,7 @@ impl Synchronizer {
                 Err(cause @ (SyncError::Catalog(_) | SyncError::Worker(_))) => return Err(cause),
                 Err(cause) => {
                     self.discovery.is_stale |= cause.is_gone();
-                    self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
+                    self.fetch.schedule.failed(root, chain(&cause), jitter(), Instant::now());
                     let (location, cause) = (root.clone(), Box::new(cause));
                     return Err(SyncError::ChangesOfThen { at: as_of, location, cause });
                 }
@@ -230,7 +230,7 @@ impl Synchronizer {
             listed.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
             Child::Leave
         };
-        let walked = self.walk(archive, Asking { choice: &choice, ..EVERYTHING }).await?;
+        let walked = self.fetch.walk(&self.current.progress, archive, Asking { choice: &choice, ..EVERYTHING }).await?;
         let mut listed = listed.into_inner().unwrap_or_else(PoisonError::into_inner);
         listed.extend(walked.leaves.into_iter().filter_map(|leaf| leaf.listed).map(|entry| *entry));
         Ok(listed)
@@ -239,7 +239,7 @@ impl Synchronizer {
     /// Fetches lists, but no part of them that is too late.
     async fn walk_by_then(&mut self, root: &DocumentLocation, as_of: Timestamp) -> Result<Crawled, SourceError> {
         let choice = |header: &Header, _: &Entry| if header.at > Some(as_of) { Child::Leave } else { Child::Ask };
-        self.walk(root, Asking { choice: &choice, ..EVERYTHING }).await
+        self.fetch.walk(&self.current.progress, root, Asking { choice: &choice, ..EVERYTHING }).await
     }
 }
 

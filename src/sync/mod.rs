@@ -3,13 +3,12 @@
 //!
 //! A refresh asks for documents conditionally: all of them, those that are due (`scheduler`), or what a notification names (`push`).
 //! New changes (`changes`) are applied to the current revision. Where a list differs from what the revision was made of,
-//! or the changes do not continue from the last refresh, all lists are merged into a new statement of what exists (`fetch`), brought
+//! or the changes do not continue from the last refresh, all lists are merged into a new baseline (`fetch`), brought
 //! forward by the changes.
 //!
 //! Each commit (`commit`) holds the [`position::Position`] too; the guard decides what may go. A baseline is one commit, changes are
 //! one or more. A failure leaves what was committed before, which is never applied again. The kernel is notified after each.
 
-mod ask;
 pub mod audit;
 pub mod changes;
 mod choose;
@@ -18,7 +17,6 @@ mod commit;
 mod config;
 pub mod deletion_guard;
 pub mod deviations;
-mod discovery;
 mod error;
 pub mod fetch;
 mod followed_set;
@@ -31,7 +29,6 @@ mod read_set;
 mod refresh;
 mod scheduler;
 pub mod selection;
-mod stale_list;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -46,17 +43,15 @@ use command::Scope;
 use commit::CatalogWriter;
 pub use config::SyncConfig;
 use config::Tuning;
-use discovery::Discovery;
 pub use error::{FailureKind, SyncError};
 use fetch::DocumentFetch;
 use fetch::index_cache::IndexCache;
 use fetch::spool::Spool;
 use position::Position;
 use push::SetChannel;
-use refresh::{Current, no_resource_list, offers};
+use refresh::{Current, Discovery, StaleLists, no_resource_list, offers};
 use scheduler::Schedule;
 use serde::{Deserialize, Serialize};
-use stale_list::StaleLists;
 use status::SyncStatus;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -104,7 +99,6 @@ pub struct Synchronizer {
     tuning: Tuning,
     catalog: Arc<Catalog>,
     discovery: Discovery,
-    schedule: Schedule,
     fetch: DocumentFetch,
     stale_lists: StaleLists,
     /// The change documents, with their digests, that the state of an earlier time was made of last.
@@ -135,13 +129,12 @@ impl Synchronizer {
         packages: Packages,
     ) -> Synchronizer {
         let spool = Spool::new(Arc::new(spool.leaving(catalog.room())), config.limits);
-        let (children, below) = (IndexCache::default(), HashMap::new());
+        let (schedule, children, below) = (Schedule::new(config.poll), IndexCache::default(), HashMap::new());
         Synchronizer {
             tuning: Tuning::default(),
             catalog,
             discovery: Discovery::default(),
-            schedule: Schedule::new(config.poll),
-            fetch: DocumentFetch { client, spool, packages, children, below, reading: JoinSet::new() },
+            fetch: DocumentFetch { client, spool, packages, schedule, children, below, reading: JoinSet::new() },
             stale_lists: StaleLists::default(),
             looked_back: Vec::new(),
             writer: CatalogWriter::default(),
@@ -181,7 +174,7 @@ impl Synchronizer {
         if self.is_idle() {
             return NEVER;
         }
-        let due = self.schedule.next();
+        let due = self.fetch.schedule.next();
         due.map_or(self.usual_interval(), |due| due.saturating_duration_since(Instant::now())).max(SHORTEST_PAUSE)
     }
 

@@ -147,7 +147,7 @@ impl Poller<'_> {
                 waiting.take(Some(command));
             }
             if let Some(live) = waiting.live.take() {
-                self.synchronizer.schedule.set_live(live);
+                self.synchronizer.fetch.schedule.set_live(live);
                 self.synchronizer.status.send_modify(|status| status.channels_live = live);
                 self.due = self.due.min(Instant::now() + self.synchronizer.pause());
             }
@@ -232,7 +232,7 @@ impl Poller<'_> {
     /// Puts off the next poll after a task that has failed.
     fn put_off(&mut self, cause: &SyncError, began: Instant, is_check: bool) {
         self.failures += 1;
-        let (schedule, ended) = (&self.synchronizer.schedule, Instant::now());
+        let (schedule, ended) = (&self.synchronizer.fetch.schedule, Instant::now());
         let pause = jittered(retry_pause(self.failures, self.synchronizer.usual_interval()), jitter());
         let mut again = ended + pause;
         if matches!(cause, SyncError::Behind(_)) {

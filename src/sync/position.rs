@@ -125,9 +125,14 @@ impl SetPosition {
     }
 
     fn made_of(&self, walks: &[Crawled]) -> bool {
-        let now = walks.iter().flat_map(Crawled::documents).map(|document| (&document.location, document.digest));
-        self.documents.iter().map(|document| (&document.location, document.digest)).eq(now)
+        are_of(&self.documents, walks)
     }
+}
+
+/// True if these are the documents of `walks`, with the same bytes.
+fn are_of(documents: &[KnownDocument], walks: &[Crawled]) -> bool {
+    let now = walks.iter().flat_map(Crawled::documents).map(|document| (&document.location, document.digest));
+    documents.iter().map(|document| (&document.location, document.digest)).eq(now)
 }
 
 impl Position {
@@ -229,9 +234,7 @@ impl Position {
 
     /// True if the dumps of this set are those of the last baseline.
     pub fn has_same_dumps(&self, id: SetId, walks: &[Crawled]) -> bool {
-        let before = self.set(id).into_iter().flat_map(|set| &set.dumps);
-        let now = walks.iter().flat_map(Crawled::documents).map(|document| (&document.location, document.digest));
-        before.map(|dump| (&dump.location, dump.digest)).eq(now)
+        are_of(self.set(id).map_or(&[], |set| &set.dumps), walks)
     }
 
     /// The packages of this set, and those next to lists that cannot be read.
@@ -439,7 +442,7 @@ fn dumps(read: &ReadSet) -> Vec<KnownDocument> {
     let documents = read.dumps.iter().flat_map(Crawled::documents).enumerate();
     let document = |(number, document): (usize, &CachedDocument)| KnownDocument {
         location: document.location.clone(),
-        digest: if read.is_settled { document.digest } else { 0 },
+        digest: if read.dumps_are_read { document.digest } else { 0 },
         entries: if number == 0 { read.stated } else { 0 },
     };
     documents.map(document).collect()

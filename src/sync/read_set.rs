@@ -25,7 +25,7 @@ pub struct ReadSet {
     /// A walk for each of the dumps next to lists, where these were read.
     pub dumps: Vec<Crawled>,
     /// True if these dumps are asked for again as they are: nothing of them is left to be read.
-    pub is_settled: bool,
+    pub dumps_are_read: bool,
     /// Next to lists: the names that the lists have too, where the manifests state what exists of all others. `None` where they state
     /// nothing.
     pub shared_names: Option<HashSet<u64>>,

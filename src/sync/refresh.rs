@@ -4,20 +4,45 @@
 //! alone are applied to the revision that is shown (`advance`).
 
 use super::changes::ChangeState;
+use super::choose::needs_lists;
 use super::commit::Merge;
 use super::fetch::lists;
 use super::fetch::new_changes::{NewChanges, ReadChanges};
+use super::fetch::own_host::{known_naming, naming};
+use super::fetch::remarks::fail_if_missing;
 use super::followed_set::FollowedSet;
 use super::position::Position;
+use super::push::{self, SetChannel};
 use super::read_set::ReadSet;
 use super::status::FailedDocument;
 use super::{Progressing, RefreshResult, Scope, Stage, SyncError, Synchronizer, unwatched};
-use crate::catalog::Naming;
+use crate::catalog::{Naming, SetId};
 use crate::document::{Capability, Timestamp};
 use crate::platform::error_chain::chain;
+use crate::source::crawl::Crawled;
+use crate::source::discovery::{discover, discover_again};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
+
+/// The time that a discovered Source Description and its Capability Lists are trusted before they are read again.
+const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// The Source as it was discovered, and when it is discovered again.
+#[derive(Default)]
+pub(super) struct Discovery {
+    /// The Source that was found last, and when.
+    pub found: Option<(Source, Instant)>,
+    /// True if the next refresh discovers the Source again, as something has failed.
+    pub is_stale: bool,
+    /// True if it does so although nothing has failed: a person asks, or a commit was made. Lists that were read are not asked for it.
+    pub looks_again: bool,
+    /// The notification channels of the mounted sets.
+    pub channels: watch::Sender<Option<Vec<SetChannel>>>,
+}
 
 /// The refresh that is under way, or the last one.
 pub(super) struct Current {
@@ -36,7 +61,20 @@ impl Current {
     pub fn new(progress: Progressing) -> Current {
         Current { progress, failed: Vec::new(), unfollowed: None, lacks_packages: false }
     }
+
+    /// Notes a document that fails: it may be read twice.
+    pub fn note_failure(&mut self, failed: FailedDocument) {
+        if !self.failed.contains(&failed) {
+            self.failed.push(failed);
+        }
+    }
 }
+
+/// No cache is stale for longer: older lists that are served all that time are what the Source publishes.
+pub(super) const LONGEST_STALE: Duration = Duration::from_secs(24 * 3600);
+
+/// The sets whose lists are older than what is shown of them: the time of these, and since when they have been served without a break.
+pub(super) type StaleLists = HashMap<SetId, (Timestamp, Instant)>;
 
 /// A discovered Source, and what the refresh goes on from.
 pub(super) struct Step {
@@ -62,7 +100,7 @@ impl Synchronizer {
 
     /// A refresh of what `scope` says alone. A first tree is made of everything.
     pub async fn refresh_of(&mut self, scope: Scope, progress: Progressing) -> Result<RefreshResult, SyncError> {
-        self.tidied().await;
+        self.writer.tidied().await;
         self.fetch.client.renew_credentials().await;
         self.current = Current::new(progress);
         self.status.send_modify(|status| status.refreshing_since = Some(jiff::Timestamp::now()));
@@ -174,7 +212,7 @@ impl Synchronizer {
         let mut position = stored.clone().unwrap_or_default();
         let sets = position.follow(&source);
         let page = source.page.clone().map(DocumentLocation::Uri);
-        self.schedule.follow(sets.iter().flat_map(FollowedSet::documents).chain(&page), Instant::now());
+        self.fetch.schedule.follow(sets.iter().flat_map(FollowedSet::documents).chain(&page), Instant::now());
         if self.catalog.is_distrusted() {
             // Its journal may be lost in part: which changes are applied is not known.
             position.forget_documents();
@@ -183,6 +221,42 @@ impl Synchronizer {
         let is_first = is_first_tree || stored.is_none() || self.catalog.is_distrusted();
         let decides_again = decides_again || is_first;
         Ok((Step { source, sets, stored, position, is_first_tree, is_first, decides_again }, failed))
+    }
+
+    /// The Source as it was discovered, or discovers it again. Where that fails, the Source as it was, and why. `hurried`: discovery for
+    /// safety's sake alone waits for the next poll.
+    pub(super) async fn source(&mut self, hurried: bool) -> Result<(Source, Option<SourceError>), SourceError> {
+        let mut are_lists_known = false;
+        if let Some((source, since)) = &self.discovery.found {
+            let is_fresh = since.elapsed() < DISCOVERY_LIFETIME;
+            if is_fresh && (hurried || !self.discovery.is_stale && !self.discovery.looks_again) {
+                return Ok((source.clone(), None));
+            }
+            are_lists_known = is_fresh && !self.discovery.is_stale;
+        }
+        self.discovery.looks_again = false;
+        let (entry, set, limits) = (&self.config.entry, self.config.set.as_ref(), self.config.limits);
+        let discovered = match are_lists_known {
+            true => discover_again(&self.fetch.client, entry, set, limits, &self.fetch.spool.cache).await,
+            false => discover(&self.fetch.client, entry, set, limits).await,
+        };
+        let source = match (discovered, &self.discovery.found) {
+            (Ok(source), _) => source,
+            (Err(cause), Some((known, _))) => {
+                self.discovery.is_stale = true;
+                return Ok((known.clone(), Some(cause)));
+            }
+            (Err(cause), None) => return Err(cause),
+        };
+        if let Some(authority) = &source.moved_to {
+            // Downloads have clones of this client.
+            self.fetch.client.move_to(authority);
+        }
+        self.discovery.channels.send_replace(Some(push::channels(&source, self.config.host.as_deref())));
+        let asked = self.discovery.found.as_ref().map(|(_, since)| *since).filter(|_| are_lists_known);
+        self.discovery.found = Some((source.clone(), asked.unwrap_or_else(Instant::now)));
+        self.discovery.is_stale = false;
+        Ok((source, None))
     }
 
     /// Fetches the lists where they may say what `changes` do not; `None` where they are those of before and not needed.
@@ -204,7 +278,7 @@ impl Synchronizer {
             false => scope,
         };
         let is_undamaged = step.is_first_tree && !self.catalog.is_distrusted();
-        let naming = if is_undamaged { self.known_naming(&step.source)? } else { None };
+        let naming = if is_undamaged { known_naming(&self.config, &self.catalog, &step.source)? } else { None };
         self.read_lists(&step.sets, scope, step.stored.as_ref(), naming.as_ref(), step.decides_again).await
     }
 
@@ -240,6 +314,42 @@ impl Synchronizer {
         self.commit_baseline(step, read, (missing, naming), base, changes).await
     }
 
+    /// The sets whose lists are merged although they are older than what is shown, each with the time that its lists speak for. `None`
+    /// where nothing is merged: the tree `is_same`, or some lists are left out as older. Without them there is no tree that
+    /// `decides_again`, which is an error. Only a tree that is whole is compared.
+    fn believe(
+        &mut self,
+        step: &Step,
+        read: &[ReadSet],
+        is_same: bool,
+    ) -> Result<Option<Vec<(SetId, Timestamp)>>, SyncError> {
+        let is_whole = !step.is_first_tree && !self.catalog.is_distrusted();
+        let (now, served) = (Instant::now(), std::mem::take(&mut self.stale_lists));
+        let (mut believed, mut older) = (Vec::new(), None);
+        for it in read.iter().filter(|_| is_whole) {
+            let Some((at, shown)) = step.position.is_newer_than(it) else { continue };
+            let Some(list) = it.walks.iter().flat_map(Crawled::documents).next() else { continue };
+            let since = served.get(&it.id).filter(|(time, _)| *time == at).map_or(now, |(_, since)| *since);
+            self.stale_lists.insert(it.id, (at, since));
+            if now.saturating_duration_since(since) >= LONGEST_STALE {
+                believed.extend(it.at().map(|at| (it.id, at)));
+            } else {
+                older.get_or_insert((&list.location, at, shown));
+            }
+        }
+        let Some((location, at, shown)) = older.filter(|_| !is_same) else {
+            return Ok(Some(believed).filter(|_| !is_same));
+        };
+        let older = SyncError::OlderList { location: location.clone(), at, shown };
+        if step.decides_again {
+            return Err(older);
+        }
+        tracing::warn!("a Resource List is ignored: {}", chain(&older));
+        self.fetch.schedule.ignored(location, chain(&older));
+        self.current.note_failure(FailedDocument::of(&older));
+        Ok(None)
+    }
+
     /// Reads what belongs to the lists of `read`: dumps, times, and the names of their resources. Returns what is missing of them.
     pub(super) async fn complete(
         &mut self,
@@ -250,7 +360,7 @@ impl Synchronizer {
         self.read_dumps((&step.sets, &step.position), read, is_new).await?;
         let missing = lists::missing(&step.source, &step.sets, read);
         self.fail_if_nothing(step, read, &missing)?;
-        let naming = self.naming(&step.source, read).await?;
+        let naming = naming(&self.config, &self.catalog, &self.fetch.spool, &step.source, read).await?;
         self.date_lists(&step.position, Some(&naming), read).await?;
         for it in read {
             let is_without_changes = step.sets.iter().any(|set| set.id == it.id && set.changes.is_empty());
@@ -291,7 +401,7 @@ impl Synchronizer {
         }
         let leaf = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next();
         if step.is_first_tree || leaf.is_some() {
-            self.fail_if_missing(missing)?;
+            fail_if_missing(&self.config.entry, missing)?;
         }
         let Some(leaf) = leaf else { return Ok(()) };
         // By its Capability List's word a Resource List, by its own another document: no tree is made of that.
@@ -350,7 +460,7 @@ impl Synchronizer {
             }
             return Ok(Some(RefreshResult::Unchanged));
         }
-        let (new, needs_lists) = self.needs_lists(new).await?;
+        let (new, needs_lists) = needs_lists(&self.catalog, &self.config.selection, new).await?;
         if needs_lists {
             return Ok(None);
         }

@@ -284,7 +284,7 @@ impl Synchronizer {
             None => ended.saturating_sub(now - instant).unwrap_or(Timestamp::MIN),
         };
         let due = |instant: Instant| Some(time(instant)).filter(|_| !self.is_idle());
-        let documents = self.schedule.documents().map(|(location, plan)| DocumentStatus {
+        let documents = self.fetch.schedule.documents().map(|(location, plan)| DocumentStatus {
             location: location.to_string(),
             interval: plan.interval.as_secs(),
             asked: plan.asked.map(time),
@@ -299,7 +299,7 @@ impl Synchronizer {
         self.status.send_modify(|status| {
             status.ended(self.refreshed(outcome.into(), took));
             status.journaled = journaled;
-            status.next_poll = self.schedule.next().and_then(due);
+            status.next_poll = self.fetch.schedule.next().and_then(due);
             status.documents = documents.collect();
             status.sets = self.writer.position.iter().flat_map(Position::sets).map(SetStatus::from).collect();
             status.missing =

@@ -1,6 +1,7 @@
 //! Behind a commit: room is made in the catalog, in the spool and among the packages.
 
 use super::Synchronizer;
+use super::commit::CatalogWriter;
 use super::position::Position;
 use crate::catalog::Catalog;
 use crate::platform::error_chain::chain;
@@ -9,10 +10,10 @@ use crate::source::documents::DocumentCache;
 use crate::source::zip::Packages;
 
 impl Synchronizer {
-    /// After a commit, in the background: makes room in the catalog, in the spool and among the packages. Waits for the spool to be settled
+    /// After a commit, in the background: makes room in the catalog, in the spool and among the packages. Waits for the spool to be tidy
     /// behind the commit before: two at a time would overwrite each other's list of what it holds.
     pub async fn tidy(&mut self) {
-        self.tidied().await;
+        self.writer.tidied().await;
         let catalog = self.catalog.clone();
         tokio::task::spawn_blocking(move || {
             scheduling::low_priority(|| compact(&catalog));
@@ -23,10 +24,12 @@ impl Synchronizer {
         let tidy = move || tidy_folders(&catalog, &spool, &packages);
         self.writer.tidying = Some(tokio::task::spawn_blocking(|| scheduling::low_priority(tidy)));
     }
+}
 
-    /// Waits until the spool is settled. A document fetched meanwhile belongs to no position yet and would be dropped.
+impl CatalogWriter {
+    /// Waits until the spool is tidy. A document fetched meanwhile belongs to no position yet and would be dropped.
     pub(super) async fn tidied(&mut self) {
-        if let Some(tidying) = self.writer.tidying.take() {
+        if let Some(tidying) = self.tidying.take() {
             if let Err(cause) = tidying.await {
                 tracing::warn!(%cause, "the folder of downloaded lists cannot be tidied");
             }

@@ -7,7 +7,7 @@
 
 use super::{extension, limit};
 use crate::platform::text::is_hidden;
-use percent_encoding::percent_decode_str;
+use percent_encoding::{percent_decode_str, percent_encode_byte};
 
 /// The name of a URI that ends in `/`, in the folder of that URI.
 pub(super) const INDEX: &str = "%index";
@@ -123,7 +123,7 @@ fn push_name(segment: &str, empty: &str, path: &mut String) -> bool {
 }
 
 fn push_escaped(bytes: &[u8], out: &mut String) {
-    bytes.iter().for_each(|byte| out.push_str(&format!("%{byte:02X}")));
+    bytes.iter().for_each(|byte| out.push_str(percent_encode_byte(*byte)));
 }
 
 /// Appends the segment that a name shows, the reverse of [`push_name`].

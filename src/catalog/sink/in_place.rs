@@ -1,7 +1,7 @@
 //! Edits written over the revision that is shown.
 //!
 //! Where the names of a group change, the folder that they are in may begin or cease to exist, which concerns the group of the folder's
-//! own path. So groups are settled from the deepest path upwards, and names that go are removed on the way. Then names are placed from
+//! own path. So groups are resolved from the deepest path upwards, and names that go are removed on the way. Then names are placed from
 //! the root downwards.
 
 use super::super::base::Base;
@@ -18,7 +18,7 @@ use super::super::version::ChangeMark;
 use super::super::{Catalog, CatalogError, Committed, Naming};
 use super::transaction::{Transaction, in_transaction};
 use super::tree::{CommittedWith, TreeWriter};
-use super::{Encode, RowState, Sink};
+use super::{RowState, Sink};
 use crate::document::{Timestamp, Uri};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -26,8 +26,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub struct InPlace<'t, 'c>(pub &'t mut Transaction<'c>);
 
 impl Sink for InPlace<'_, '_> {
-    fn put(&mut self, is: RowState, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
-        if is == RowState::Unchanged { Ok(()) } else { self.0.put(table, key, encode) }
+    fn put(&mut self, is: RowState, table: TableId, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
+        if is == RowState::Unchanged { Ok(()) } else { self.0.put(table, key, row) }
     }
 
     fn remove(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
@@ -41,7 +41,7 @@ impl Sink for InPlace<'_, '_> {
         let key = name_key(parent, hash);
         let mut ids = self.0.row(TableId::Names, &key)?.unwrap_or_default().to_vec();
         push_number(&mut ids, entry);
-        self.0.put(TableId::Names, &key, |row| row.extend_from_slice(&ids))
+        self.0.put(TableId::Names, &key, &ids)
     }
 
     fn remove_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
@@ -50,20 +50,20 @@ impl Sink for InPlace<'_, '_> {
         let others = namesakes.chunks(5).filter(|id| *id != &entry.to_be_bytes()[3..]).collect::<Vec<_>>().concat();
         match others[..] {
             [] => self.0.remove(TableId::Names, &key),
-            _ => self.0.put(TableId::Names, &key, |row| row.extend_from_slice(&others)),
+            _ => self.0.put(TableId::Names, &key, &others),
         }
     }
 
     fn put_meta(&mut self, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
         match self.0.row(TableId::Meta, key)? == Some(row) {
             true => Ok(()),
-            false => self.0.put(TableId::Meta, key, |out| out.extend_from_slice(row)),
+            false => self.0.put(TableId::Meta, key, row),
         }
     }
 
     fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<NamedNode<'r>> {
         // A folder in which, and beneath which, something changed is read as it was written before.
-        base.store.by_ino(self.0.read(), ino)
+        base.store.by_ino(&self.0.txn, ino)
     }
 }
 
@@ -111,11 +111,11 @@ pub fn write_groups(
 struct Groups<'o> {
     base: &'o Base<'o>,
     naming: &'o Naming,
-    /// The groups that are yet to be settled, by depth and path.
+    /// The groups that are yet to be resolved, by depth and path.
     due: BTreeMap<(usize, String), Due>,
 }
 
-/// A group before it is settled.
+/// A group before it is resolved.
 #[derive(Default)]
 struct Due {
     edits: GroupEdits,
@@ -126,7 +126,7 @@ struct Due {
 }
 
 /// A group whose names are to be written.
-struct Settled<'o> {
+struct ResolvedGroup<'o> {
     path: String,
     /// The names of the revision that is shown, each file with its URI.
     shown: Vec<(NamedNode<'o>, Option<Uri>)>,
@@ -137,12 +137,12 @@ struct Settled<'o> {
 
 impl<'o> Groups<'o> {
     fn write(mut self, tree: &mut TreeWriter<'_>) -> Result<(), CatalogError> {
-        let mut settled = Vec::new();
+        let mut resolved = Vec::new();
         while let Some(((_, path), due)) = self.due.pop_last() {
-            settled.push(self.settle(path, due, tree)?);
+            resolved.push(self.resolve(path, due, tree)?);
         }
         let mut new_folders = HashMap::new();
-        for Settled { path, shown, new_folder, group } in settled.into_iter().rev() {
+        for ResolvedGroup { path, shown, new_folder, group } in resolved.into_iter().rev() {
             if new_folder.is_none() && group.resources.is_empty() {
                 continue;
             }
@@ -171,8 +171,13 @@ impl<'o> Groups<'o> {
         Ok(())
     }
 
-    /// Finds the names that the group of `path` is to have, when all beneath is settled, and removes those that it had and has no more.
-    fn settle(&mut self, path: String, due: Due, tree: &mut TreeWriter<'_>) -> Result<Settled<'o>, CatalogError> {
+    /// Finds the names that the group of `path` is to have, when all beneath is resolved, and removes those that it had and has no more.
+    fn resolve(
+        &mut self,
+        path: String,
+        due: Due,
+        tree: &mut TreeWriter<'_>,
+    ) -> Result<ResolvedGroup<'o>, CatalogError> {
         let (above, name) = split(&path);
         let shown = self.base.names(&path)?;
         let old_folder = shown.iter().find(|(_, uri)| uri.is_none()).map(|(folder, _)| folder.node.ino);
@@ -210,7 +215,7 @@ impl<'o> Groups<'o> {
             folder.has_new |= has_new;
             folder.newest = folder.newest.max(newest);
         }
-        Ok(Settled { path, shown, new_folder, group })
+        Ok(ResolvedGroup { path, shown, new_folder, group })
     }
 
     /// Answers whether a folder of the revision that is shown holds anything but what goes.

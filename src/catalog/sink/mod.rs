@@ -1,6 +1,5 @@
 //! Sinks: a tree is written in place, over the revision that is shown, or whole, into a store that takes the place of the one there was.
 
-mod budget;
 mod effects;
 mod folder_times;
 pub mod in_place;
@@ -14,9 +13,6 @@ use super::base::Base;
 use super::store::record::NamedNode;
 use super::store::{Lookup, TableId};
 
-/// Appends a row.
-pub type Encode<'e> = &'e mut dyn FnMut(&mut Vec<u8>);
-
 /// A row of the new tree next to the revision that is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RowState {
@@ -28,11 +24,11 @@ pub enum RowState {
 /// The rows of a tree on their way to the disk. The defaults are those of an empty store: all of it is written, and nothing removed.
 pub trait Sink {
     /// Writes a row.
-    fn put(&mut self, is: RowState, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError>;
+    fn put(&mut self, is: RowState, table: TableId, key: &[u8], row: &[u8]) -> Result<(), CatalogError>;
 
     /// Writes a row of `meta`, where it is another now.
     fn put_meta(&mut self, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
-        self.put(RowState::Changed, TableId::Meta, key, &mut |out| out.extend_from_slice(row))
+        self.put(RowState::Changed, TableId::Meta, key, row)
     }
 
     /// Removes a row, where there is one.

@@ -7,7 +7,7 @@ use super::super::store::codec::{damaged, push_number, seal, unseal};
 use super::super::store::keys::name_key;
 use super::super::store::record::NodeRecord;
 use super::super::store::{Table, TableId, TreeStore};
-use super::budget::{RECORD_OVERHEAD, WriteBudget};
+use super::transaction::{RECORD_OVERHEAD, WriteBudget};
 use heed::{PutFlags, RwTxn};
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -62,19 +62,14 @@ impl Rows {
         Ok(Rows { batch: RowBatch::default(), names: Vec::new(), names_of: 0, worker })
     }
 
-    /// Writes the record that `encode` appends.
+    /// Writes a record.
     #[inline]
-    pub(super) fn put(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        encode: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), CatalogError> {
+    pub(super) fn put(&mut self, table: TableId, key: &[u8], record: &[u8]) -> Result<(), CatalogError> {
         let RowBatch { bytes, ends, .. } = &mut self.batch;
         bytes.push(table as u8);
         bytes.extend_from_slice(key);
         let between = bytes.len();
-        encode(bytes);
+        bytes.extend_from_slice(record);
         ends.push((between as u32, bytes.len() as u32));
         if bytes.len() < BATCH { Ok(()) } else { self.send() }
     }
@@ -90,11 +85,13 @@ impl Rows {
     }
 
     fn put_names(&mut self) -> Result<(), CatalogError> {
-        let mut names = std::mem::take(&mut self.names);
+        let (mut names, mut ids) = (std::mem::take(&mut self.names), Vec::new());
         names.sort_unstable();
         for namesakes in names.chunk_by(|a, b| a.0 == b.0) {
             let key = name_key(self.names_of, namesakes[0].0);
-            self.put(TableId::Names, &key, |row| namesakes.iter().for_each(|(_, entry)| push_number(row, *entry)))?;
+            ids.clear();
+            namesakes.iter().for_each(|(_, entry)| push_number(&mut ids, *entry));
+            self.put(TableId::Names, &key, &ids)?;
         }
         names.clear();
         self.names = names;
@@ -192,9 +189,9 @@ impl<'s> Tables<'s> {
     fn put(&mut self, row: &[u8], record: &[u8]) -> Result<(), CatalogError> {
         let Some((id, key)) = row.split_first() else { return Ok(()) };
         self.budget.count((row.len() + record.len() + RECORD_OVERHEAD) as u64)?;
-        if self.budget.since_commit() >= TRANSACTION {
+        if self.budget.uncommitted >= TRANSACTION {
             self.txn.take().map_or(Ok(()), |txn| self.store.commit(txn))?;
-            self.budget.committed();
+            self.budget.uncommitted = 0;
         }
         let txn = match &mut self.txn {
             Some(txn) => txn,

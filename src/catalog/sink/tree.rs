@@ -24,7 +24,7 @@ use crate::platform::inode_set::InodeSet;
 pub struct TreeWriter<'t> {
     pub base: &'t Base<'t>,
     pub naming: &'t Naming,
-    sink: Box<dyn Sink + 't>,
+    pub sink: Box<dyn Sink + 't>,
     /// The time of this commit.
     pub now: Timestamp,
     /// The revision that is shown, with the numbers and sums of this one.
@@ -34,6 +34,8 @@ pub struct TreeWriter<'t> {
     changed: ChangedFolders,
     /// Changed folders that are removed.
     lost: InodeSet,
+    /// Room for a row.
+    row: Vec<u8>,
 }
 
 /// The values that a revision is committed with.
@@ -56,25 +58,30 @@ impl<'t> TreeWriter<'t> {
     ) -> TreeWriter<'t> {
         let (now, changed) = (version::now(), ChangedFolders::new(spill_folder));
         let (effects, lost) = (CommitEffects::default(), InodeSet::default());
-        TreeWriter { base, naming, sink: Box::new(sink), now, next, effects, changed, lost }
+        TreeWriter { base, naming, sink: Box::new(sink), now, next, effects, changed, lost, row: Vec::new() }
     }
 
     /// Writes a row; `None` removes it.
     pub fn row(&mut self, table: TableId, key: &[u8], row: Option<&[u8]>) -> Result<(), CatalogError> {
         match row {
-            Some(row) => self.sink.put(RowState::Changed, table, key, &mut |out| out.extend_from_slice(row)),
+            Some(row) => self.sink.put(RowState::Changed, table, key, row),
             None => self.sink.remove(table, key),
         }
+    }
+
+    fn put_node(&mut self, is: RowState, key: &[u8], node: &NodeRecord<'_>) -> Result<(), CatalogError> {
+        self.row.clear();
+        node.encode(&mut self.row);
+        self.sink.put(is, TableId::Entries, key, &self.row)
     }
 
     /// Writes what a name stands for: its entry, where its inode is found, and its name.
     fn write(&mut self, named: &NamedNode<'_>, [entry, inode, name]: [RowState; 3]) -> Result<(), CatalogError> {
         let (key, hash) = (entry_key(named.parent, named.entry), self.base.store.name_hash(named.node.name));
-        self.sink.put(entry, TableId::Entries, &key, &mut |row| named.node.encode(row))?;
-        self.sink.put(inode, TableId::Inodes, &ino_key(named.node.ino), &mut |row| row.extend_from_slice(&key))?;
+        self.put_node(entry, &key, &named.node)?;
+        self.sink.put(inode, TableId::Inodes, &ino_key(named.node.ino), &key)?;
         if let Some((key, uri)) = displaced(&named.node, self.naming) {
-            self.sink
-                .put(inode, TableId::Displaced, &key, &mut |row| row.extend_from_slice(uri.as_str().as_bytes()))?;
+            self.sink.put(inode, TableId::Displaced, &key, uri.as_str().as_bytes())?;
         }
         self.sink.put_name(name, named.parent, hash, named.entry)
     }
@@ -132,9 +139,8 @@ impl<'t> TreeWriter<'t> {
     /// Writes the root, which has no name.
     pub fn put_root(&mut self, root: &NamedNode<'_>) -> Result<(), CatalogError> {
         let key = entry_key(root.parent, root.entry);
-        self.sink.put(RowState::Changed, TableId::Entries, &key, &mut |row| root.node.encode(row))?;
-        self.sink
-            .put(RowState::Changed, TableId::Inodes, &ino_key(root.node.ino), &mut |row| row.extend_from_slice(&key))
+        self.put_node(RowState::Changed, &key, &root.node)?;
+        self.sink.put(RowState::Changed, TableId::Inodes, &ino_key(root.node.ino), &key)
     }
 
     /// A name that stands for what it stood for.
@@ -199,18 +205,13 @@ impl<'t> TreeWriter<'t> {
         self.note(*parent, self.now, true)
     }
 
-    /// Answers whether an inode of a folder may be open when it loses its name.
-    pub fn keeps_orphans_of(&self, folder: u64) -> bool {
-        self.sink.keeps_orphans_of(folder)
-    }
-
     /// Enters an inode among the orphans: it loses its name, but may be open.
     fn orphan(&mut self, old: &NamedNode<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
         let key = ino_key(old.node.ino);
         if old.node.resource.is_none() {
             self.lost.insert(Ino(old.node.ino));
         }
-        if self.keeps_orphans_of(old.parent) {
+        if self.sink.keeps_orphans_of(old.parent) {
             let row = orphan_row(self.base, old, uri, self.now)?;
             self.row(TableId::Orphans, &key, Some(&row))?;
         }
@@ -242,7 +243,7 @@ impl<'t> TreeWriter<'t> {
     }
 
     /// Writes the folders whose listing changed or that are older than their children, and the folders above them.
-    fn settle_folders(&mut self) -> Result<(), CatalogError> {
+    fn write_changed_folders(&mut self) -> Result<(), CatalogError> {
         let mut is_last = false;
         while !is_last {
             is_last = true;
@@ -259,7 +260,7 @@ impl<'t> TreeWriter<'t> {
                 let (name, mtime) = (node.name.to_vec(), node.mtime.max(change.newest));
                 let node = NodeRecord { ino: folder, mtime, ctime: self.now, name: &name, resource: None };
                 let key = entry_key(parent, entry);
-                self.sink.put(RowState::Changed, TableId::Entries, &key, &mut |row| node.encode(row))?;
+                self.put_node(RowState::Changed, &key, &node)?;
                 self.effects.folder(folder);
                 if folder != ROOT {
                     self.note(parent, change.newest, false)?;
@@ -272,7 +273,7 @@ impl<'t> TreeWriter<'t> {
 
     /// All is changed: brings the folders up to date and writes the revision, which stays the one that is shown where the tree is the same.
     pub fn finish(mut self, with: &CommittedWith<'_>) -> Result<(RevisionRecord, CommitEffects), CatalogError> {
-        self.settle_folders()?;
+        self.write_changed_folders()?;
         let (at, committed) = (with.at, self.now);
         let revision = match self.base.revision {
             Some(base) if self.effects.is_nothing() => RevisionRecord { at, ..base },

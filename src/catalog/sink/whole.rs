@@ -2,21 +2,21 @@
 //! little with the one before. Nothing of what it writes is read, but for folders that turn out to be empty: they are removed in place.
 
 use super::super::base::Base;
-use super::super::edit::{Comparison, Departures};
+use super::super::edit::Comparison;
 use super::super::group::{FactScope, Group, HeldState, NewFile, SortedFacts};
 use super::super::join::{FolderRef, Visitor, beneath, join};
 use super::super::known_folders::KnownFolders;
 use super::super::store::codec::{NUMBER_LIMIT, damaged, unseal};
-use super::super::store::keys::{ino_key, statement_key};
+use super::super::store::keys::{ino_key, resource_key};
 use super::super::store::record::{NamedNode, NodeRecord, RevisionRecord};
 use super::super::store::{ROOT, ROOT_ENTRY, TableId, TreeStore};
 use super::super::version;
-use super::super::{Catalog, CatalogError, Committed, Decide, Departure, Held, Invalidation, Kind, Losses, SetId};
+use super::super::{Catalog, CatalogError, Committed, Decide, Held, Invalidation, Kind, Losses, SetId};
 use super::in_place::{InPlace, PutRows, write_groups};
 use super::rows::Rows;
 use super::transaction::in_transaction;
 use super::tree::{CommittedWith, TreeWriter, orphan_row};
-use super::{Encode, RowState, Sink};
+use super::{RowState, Sink};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::platform::ino::Ino;
@@ -29,8 +29,8 @@ struct Whole<'s> {
 }
 
 impl Sink for Whole<'_> {
-    fn put(&mut self, _: RowState, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
-        self.rows.put(table, key, encode)
+    fn put(&mut self, _: RowState, table: TableId, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
+        self.rows.put(table, key, row)
     }
 
     fn put_name(&mut self, _: RowState, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
@@ -49,6 +49,8 @@ impl Sink for Whole<'_> {
 
 /// Writes the whole tree into a store that takes the place of the one of `base`. The held deletions may be `decided`; else
 /// `decide` is asked, and where it holds anything the tree is written once more, with that.
+///
+/// A store that is `damaged` cannot be read: over the empty `base` every inode and entry id is new, and nothing can be held back.
 pub fn write(
     catalog: &Catalog,
     base: &Base<'_>,
@@ -56,21 +58,40 @@ pub fn write(
     mut facts: SortedFacts,
     rows: &mut PutRows<'_>,
     (mut decided, decide): (Option<Vec<u8>>, Decide<'_>),
+    damaged: Option<&TreeStore>,
 ) -> Result<Committed, CatalogError> {
-    let instance = Some(base.store.instance(base.txn)?);
-    let last = base.revision.unwrap_or(RevisionRecord::NONE);
+    let damaged =
+        damaged.map(|store| store.env.read_txn().map_err(CatalogError::from).and_then(|txn| store.revision(&txn)));
+    let instance = if damaged.is_some() { None } else { Some(base.store.instance(base.txn)?) };
+    let last = match &damaged {
+        None => base.revision.unwrap_or(RevisionRecord::NONE),
+        // Numbers that it may have given: those of its revision, else half of all.
+        Some(Ok(last)) => {
+            RevisionRecord { totals: RevisionRecord::NONE.totals, ..last.unwrap_or(RevisionRecord::NONE) }
+        }
+        Some(Err(_)) => {
+            RevisionRecord { next_ino: NUMBER_LIMIT / 2, next_entry: NUMBER_LIMIT / 2, ..RevisionRecord::NONE }
+        }
+    };
     loop {
         // Over nothing, nothing can be held back.
         if base.revision.is_none() || decided.is_some() {
             facts.rows.read_once();
         }
         let successor = base.store.empty(&catalog.spill_folder, instance)?;
-        let mut rebuild = Rebuild::begin(catalog, base, scope, &mut facts, (successor.store(), last))?;
+        let mut rebuild = Rebuild::begin(catalog, base, scope, &mut facts, (&successor.store, last))?;
         let position = match decided.take() {
             Some(position) => position,
             None => {
-                let (losses, mut departures) = rebuild.losses()?;
+                let (mut losses, mut departures) = rebuild.comparison.losses()?;
+                if let Some(Ok(Some(damaged))) = &damaged {
+                    // All of the tree comes: it is compared with the sums of the one that cannot be read any more.
+                    losses = Losses::of_totals(damaged.totals.files, losses.coming);
+                }
                 let (held, position) = decide(&losses);
+                if damaged.is_some() && held != Held::Nothing {
+                    return Err(CatalogError::Undecided);
+                }
                 if base.revision.is_some() && held != Held::Nothing {
                     let kept = departures.kept(&held, &scope.naming, &catalog.spill_folder)?;
                     facts.add(kept)?;
@@ -82,63 +103,23 @@ pub fn write(
         };
         // Rows that are written from here on have the room of the facts.
         drop(facts);
-        let committed = rebuild.finish(&position, rows)?;
+        let mut committed = rebuild.finish(&position, rows)?;
+        if damaged.is_some() {
+            committed.invalidations = vec![Invalidation::Everything([Ino(ROOT)].into_iter().collect())];
+        }
         let keep_late = |store: &TreeStore| {
             // The new tree does not wait for room for the old one.
             if let Err(error) = add_late_orphans(catalog, base, store) {
                 tracing::warn!("files that were opened just now may not be readable to their end: {}", chain(&error));
             }
         };
-        keep_late(successor.store());
+        keep_late(&successor.store);
         let orphan = |it: &Invalidation| if let Invalidation::Name { orphan, .. } = it { *orphan } else { None };
         let orphans: Vec<Ino> = committed.invalidations.iter().filter_map(orphan).collect();
         catalog.keeping(&orphans, || catalog.replace_store(successor))?;
         // Orphans of replies that were made in between.
         keep_late(&catalog.store());
         return Ok(committed);
-    }
-}
-
-/// Writes the whole tree into the empty store `target`, as that of a `damaged` one cannot be read: every inode and entry id is new.
-pub fn write_anew(
-    catalog: &Catalog,
-    base: &Base<'_>,
-    scope: &FactScope,
-    mut facts: SortedFacts,
-    rows: &mut PutRows<'_>,
-    (damaged, target): (&TreeStore, &TreeStore),
-    decide: Decide<'_>,
-) -> Result<Committed, CatalogError> {
-    facts.rows.read_once();
-    let mut rebuild = Rebuild::begin(catalog, base, scope, &mut facts, (target, last_numbers(damaged)))?;
-    drop(facts);
-    let (Held::Nothing, position) = decide(&fewer(damaged, &rebuild.losses()?.0)) else {
-        return Err(CatalogError::Undecided);
-    };
-    let committed = rebuild.finish(&position, rows)?;
-    let invalidations = vec![Invalidation::Everything([Ino(ROOT)].into_iter().collect())];
-    Ok(Committed { invalidations, ..committed })
-}
-
-/// The losses of a tree, all of which comes, against the sums of the one that cannot be read any more: "was so many, would be so many".
-fn fewer(damaged: &TreeStore, tree: &Losses) -> Losses {
-    let revision = damaged.env.read_txn().map_err(CatalogError::from).and_then(|txn| damaged.revision(&txn));
-    let Ok(Some(revision)) = revision else { return tree.clone() };
-    let (present, files) = (revision.totals.files, tree.coming);
-    let lost = Departure { set: None, is_last: true, files: present.saturating_sub(files) };
-    let departures = if lost.files > 0 { vec![lost] } else { Vec::new() };
-    Losses { present, coming: files.saturating_sub(present), departures, ..Losses::default() }
-}
-
-/// The numbers that a damaged store may have given: those of its revision, else half of all. Nothing else of it stays.
-fn last_numbers(damaged: &TreeStore) -> RevisionRecord {
-    let txn = damaged.env.read_txn();
-    let (next_ino, next_entry) = (NUMBER_LIMIT / 2, NUMBER_LIMIT / 2);
-    match txn.map_err(CatalogError::from).and_then(|txn| damaged.revision(&txn)) {
-        Ok(revision) => {
-            RevisionRecord { totals: RevisionRecord::NONE.totals, ..revision.unwrap_or(RevisionRecord::NONE) }
-        }
-        Err(_) => RevisionRecord { next_ino, next_entry, ..RevisionRecord::NONE },
     }
 }
 
@@ -168,7 +149,7 @@ impl<'t> Rebuild<'t> {
         (target, last): (&'t TreeStore, RevisionRecord),
     ) -> Result<Rebuild<'t>, CatalogError> {
         let is_first = base.revision.is_none();
-        catalog.known_folders.lately();
+        catalog.known_folders.take_lately();
         let rows = Rows::begin(target, &catalog.spill_folder, is_first)?;
         let sink = Whole { rows, known_folders: &catalog.known_folders };
         let mut rebuild = Rebuild {
@@ -188,11 +169,6 @@ impl<'t> Rebuild<'t> {
         rebuild.left_out = join(base, scope, facts, &mut rebuild)?;
         rebuild.enter(FolderRef { ino: ROOT, is_new: false })?;
         Ok(rebuild)
-    }
-
-    /// The resources that the tree shown has, and this one does not.
-    fn losses(&mut self) -> Result<(Losses, Departures), CatalogError> {
-        self.comparison.losses()
     }
 
     /// Commits the tree, with the `rows` of the journal.
@@ -259,14 +235,14 @@ fn add_late_orphans(catalog: &Catalog, base: &Base<'_>, target: &TreeStore) -> R
                 let key = ino_key(old.node.ino);
                 if transaction.row(TableId::Inodes, &key)?.or(transaction.row(TableId::Orphans, &key)?).is_none() {
                     let row = orphan_row(base, &old, None, version::now())?;
-                    transaction.put(TableId::Orphans, &key, |out| out.extend_from_slice(&row))?;
+                    transaction.put(TableId::Orphans, &key, &row)?;
                 }
             }
             Ok(())
         })
     };
     let mut late = Vec::new();
-    for folder in catalog.known_folders.lately().iter() {
+    for folder in catalog.known_folders.take_lately().iter() {
         for child in base.store.children(base.txn, folder.0, 0)? {
             late.push(child?);
             if late.len() >= most {
@@ -312,7 +288,7 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
         let mut known_uri = None;
         if let Some(known) = &base {
             self.remove_beneath(known)?;
-            if same_uri && self.tree.keeps_orphans_of(known.parent) {
+            if same_uri && self.tree.sink.keeps_orphans_of(known.parent) {
                 // Its URI need not follow from its path.
                 known_uri = Some(file.uri(&self.scope.naming)?);
             }
@@ -331,7 +307,7 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
             self.comparison.release(set);
             return Ok(());
         }
-        self.tree.row(TableId::Held, &statement_key(set, uri), Some(uri.as_str().as_bytes()))
+        self.tree.row(TableId::Held, &resource_key(set, uri), Some(uri.as_str().as_bytes()))
     }
 }
 

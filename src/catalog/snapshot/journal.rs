@@ -3,16 +3,15 @@
 use super::super::journal::ChangeRow;
 use super::super::store::TableId;
 use super::super::store::codec::{damaged, unpack};
-use super::super::store::keys::{digest, statement_key, statement_set};
-use super::super::{CatalogError, ITEMS, Journaled, ReadPage, Resource, SetId, Snapshot, Statement};
+use super::super::store::keys::{digest, resource_key, set_of_key};
+use super::super::{CatalogError, ITEMS, Journaled, ReadPage, Resource, SetId, Snapshot, StatedChange};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
-use std::ops::Bound;
 
 impl Snapshot<'_> {
     /// The last change of a resource in a set, unless the set's list speaks for a later time.
     pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
         self.read(|| {
-            let row = self.store.decoded(self.txn(), TableId::Journal, &statement_key(set, uri), ChangeRow::decode)?;
+            let row = self.store.decoded(self.txn(), TableId::Journal, &resource_key(set, uri), ChangeRow::decode)?;
             Ok(row.map(|row| Journaled { change: row.change, time: row.time, datetime: row.datetime }))
         })
     }
@@ -26,7 +25,7 @@ impl Snapshot<'_> {
         (entry, member): (&Entry, Option<&PackageMember>),
     ) -> Result<Option<std::cmp::Ordering>, CatalogError> {
         self.read(|| {
-            let key = statement_key(set, &entry.loc);
+            let key = resource_key(set, &entry.loc);
             let Some(held) = self.store.get(self.txn(), TableId::Journal, &key)? else {
                 return Ok(None);
             };
@@ -35,7 +34,7 @@ impl Snapshot<'_> {
                 return Ok(Some(row.time.cmp(&time)));
             }
             let (change, is_left_out) = (entry.change.unwrap_or(Change::Updated), row.is_left_out);
-            let same = ChangeRow::of(&Statement { set, change, time: row.time, is_left_out, entry, member });
+            let same = ChangeRow::of(&StatedChange { set, change, time: row.time, is_left_out, entry, member });
             Ok((held == same).then_some(std::cmp::Ordering::Equal))
         })
     }
@@ -50,10 +49,10 @@ impl Snapshot<'_> {
             let row = ChangeRow::decode(row)?;
             let (record, uri) = row.record()?;
             let change = if row.is_left_out { Change::Updated } else { row.change };
-            let journaled = Journaled { change, time: row.time, datetime: row.datetime };
-            Some((statement_set(key)?, journaled, record.resource(uri)?))
+            let last = Journaled { change, time: row.time, datetime: row.datetime };
+            Some((set_of_key(key)?, last, record.resource(uri)?))
         };
-        self.scan(TableId::Journal, decode, &mut |(set, journaled, resource)| visit(set, journaled, resource))
+        self.scan(TableId::Journal, decode, &mut |(set, last, resource)| visit(set, last, resource))
     }
 
     /// The landing page of this address, if its links were read.
@@ -79,7 +78,7 @@ impl Snapshot<'_> {
         visit: &mut dyn FnMut(T) -> Result<(), CatalogError>,
     ) -> Result<(), CatalogError> {
         self.read(|| {
-            for row in self.store.rows(self.txn(), table, (Bound::Unbounded, Bound::Unbounded))? {
+            for row in self.store.all(self.txn(), table)? {
                 let (key, record) = row?;
                 visit(decode(key, record).ok_or_else(|| damaged("content", key))?)?;
             }
@@ -90,7 +89,7 @@ impl Snapshot<'_> {
     /// The number of changes that the journal holds, those of items that are shown not counted.
     pub fn journal_count(&self) -> Result<u64, CatalogError> {
         self.read(|| {
-            let items = self.store.sets(self.txn())?.0.get(&ITEMS).map_or(0, |set| set.files);
+            let items = self.store.sets(self.txn())?.get(&ITEMS).map_or(0, |set| set.files);
             Ok(self.store.table(TableId::Journal).len(self.txn())?.saturating_sub(items))
         })
     }

@@ -30,13 +30,7 @@ pub struct Snapshot<'c> {
     naming: OnceLock<Naming>,
 }
 
-impl<'c> Snapshot<'c> {
-    pub(super) fn new(catalog: &'c Catalog) -> Result<Snapshot<'c>, CatalogError> {
-        let store = catalog.current.load();
-        let txn = ManuallyDrop::new(store.readers.take(&store.env)?);
-        Ok(Snapshot { catalog, txn, failed: AtomicBool::new(false), store, naming: OnceLock::new() })
-    }
-
+impl Snapshot<'_> {
     pub(super) fn txn(&self) -> &Reading {
         &self.txn
     }
@@ -161,7 +155,7 @@ impl<'c> Snapshot<'c> {
         self.read(|| Ok(self.store.meta(self.txn(), meta::POSITION)?.map(Box::from)))
     }
 
-    /// `at` of the newest list in this revision.
+    /// The time that this revision speaks for.
     pub fn at(&self) -> Result<Option<Timestamp>, CatalogError> {
         Ok(self.revision()?.and_then(|revision| revision.at))
     }
@@ -195,6 +189,11 @@ impl<'c> Snapshot<'c> {
             let Some(_) = self.store.revision(self.txn())? else { return Ok(None) };
             Ok(locate(&self.store, self.txn(), self.known_naming()?, uri)?.map(|located| located.node.node()))
         })
+    }
+
+    /// The resource of `uri`, where a file stands for it.
+    pub fn resource_of(&self, uri: &Uri) -> Result<Option<Resource>, CatalogError> {
+        self.locate(uri)?.map_or(Ok(None), |node| self.resource(node.ino))
     }
 
     /// Calls `visit` for every file whose inode is greater than `after`, ascending, with its path and resource, until it
@@ -248,7 +247,9 @@ impl Catalog {
 
     /// The current revision for one operation. Short: a snapshot held keeps old pages from reuse.
     pub fn snapshot(&self) -> Result<Snapshot<'_>, CatalogError> {
-        Snapshot::new(self)
+        let store = self.current.load();
+        let txn = ManuallyDrop::new(store.readers.take(&store.env)?);
+        Ok(Snapshot { catalog: self, txn, failed: AtomicBool::new(false), store, naming: OnceLock::new() })
     }
 }
 

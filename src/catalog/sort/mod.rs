@@ -3,15 +3,13 @@
 //! Pairs collect in an arena. A full arena is sorted and written as a run: front-coded, into a file without a name. A small input never
 //! touches the disk. Pairs of equal keys leave in the order in which they were added.
 
-mod arena;
 mod spill;
 #[cfg(test)]
 mod tests;
 
 use super::CatalogError;
 use super::error::io_error;
-use super::store::codec::push_varint;
-use arena::{common_prefix, pair, sorted};
+use super::store::codec::{Decoder, push_varint};
 use spill::RunFile;
 pub(super) use spill::SpillFolder;
 use std::cmp::Reverse;
@@ -259,7 +257,7 @@ impl Sorted {
     pub fn read_once(&mut self) {
         for run in &mut self.runs {
             if let RunBytes::File(file) = &mut run.source {
-                file.get_mut().freed_as_read();
+                file.get_mut().is_read_once = true;
             }
         }
     }
@@ -320,6 +318,28 @@ impl SortedRun {
         reader.read_exact(&mut self.value)?;
         Ok(true)
     }
+}
+
+/// The key and value that begin at `start`.
+#[inline]
+fn pair(arena: &[u8], start: u32) -> (&[u8], &[u8]) {
+    let mut bytes = Decoder(&arena[start as usize..]);
+    let (key, value) = bytes.value::<(usize, usize)>().unwrap_or_default();
+    (bytes.take(key).unwrap_or_default(), bytes.take(value).unwrap_or_default())
+}
+
+/// The starts in the order of their keys, of equal keys in the order in which they were added. Most lists are in order but for the folders
+/// between, and a sort by runs passes by what is.
+fn sorted(arena: &[u8], starts: &[u32]) -> impl Iterator<Item = u32> {
+    let mut order: Vec<(&[u8], u32)> = starts.iter().map(|start| (pair(arena, *start).0, *start)).collect();
+    order.sort();
+    order.into_iter().map(|(_, start)| start)
+}
+
+/// How many bytes both begin with.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let equal = 8 * a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(a, b)| a == b).count();
+    equal + a[equal..].iter().zip(&b[equal..]).take_while(|(a, b)| a == b).count()
 }
 
 fn varint(reader: &mut dyn Reader) -> std::io::Result<usize> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A folder of temporary files.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SpillFolder {
     /// The folder.
     pub path: PathBuf,
@@ -38,7 +38,7 @@ pub(super) struct RunFile {
     /// Bytes read since the beginning.
     read: u64,
     /// True if it is read for the last time: what the reader has passed is freed.
-    is_read_once: bool,
+    pub(super) is_read_once: bool,
     /// Bytes from the beginning that are freed.
     freed: u64,
 }
@@ -51,11 +51,6 @@ impl RunFile {
     pub fn new(mut file: File) -> io::Result<RunFile> {
         file.rewind()?;
         Ok(RunFile { file, read: 0, is_read_once: false, freed: 0 })
-    }
-
-    /// Frees what is read from here on: it is not read again.
-    pub fn freed_as_read(&mut self) {
-        self.is_read_once = true;
     }
 
     fn free(&mut self) {

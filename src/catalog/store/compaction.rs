@@ -13,17 +13,13 @@ use tempfile::{Builder, TempDir};
 /// A store that is to replace another; unless it does, its files are removed with it. No reader sees it before, so that it may be written
 /// in any number of commits: they wait for no disk, and what they wrote is made durable all at once.
 pub struct Successor {
-    store: TreeStore,
+    pub store: TreeStore,
     folder: TempDir,
 }
 
 impl Successor {
     fn in_folder(folder: TempDir, hash_bits: u32, instance: Option<u64>) -> Result<Successor, CatalogError> {
         Ok(Successor { store: TreeStore::open_tables(folder.path(), EnvFlags::NO_SYNC, hash_bits, instance)?, folder })
-    }
-
-    pub fn store(&self) -> &TreeStore {
-        &self.store
     }
 
     /// Makes the store durable and gives it a number greater than that of `other`, as at the next opening the greatest counts; then

@@ -17,8 +17,7 @@ fn joined<const N: usize>(front: &[u8], back: &[u8]) -> [u8; N] {
 
 /// Key of `inodes` and `orphans`.
 pub fn ino_key(ino: u64) -> [u8; 5] {
-    let mut key = [0; 5];
-    key.copy_from_slice(&ino.to_be_bytes()[3..]);
+    let [_, _, _, key @ ..] = ino.to_be_bytes();
     key
 }
 
@@ -36,12 +35,12 @@ pub fn name_key(parent: u64, hash: u32) -> [u8; 9] {
 const DIGEST: usize = 16;
 
 /// Key of `journal` and `held`. Two URIs cannot be made to have one digest.
-pub fn statement_key(set: SetId, uri: &Uri) -> [u8; 4 + DIGEST] {
+pub fn resource_key(set: SetId, uri: &Uri) -> [u8; 4 + DIGEST] {
     joined(&set.0.to_be_bytes(), &digest(uri.as_str()))
 }
 
 /// The set of a key of `journal` or `held`.
-pub fn statement_set(key: &[u8]) -> Option<SetId> {
+pub fn set_of_key(key: &[u8]) -> Option<SetId> {
     key.first_chunk().map(|set| SetId(u32::from_be_bytes(*set)))
 }
 

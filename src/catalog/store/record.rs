@@ -2,7 +2,7 @@
 
 use super::super::{Freshness, Kind, Node, Resource, SetId, Totals};
 use super::codec::{Decoder, push_string, push_time, push_varint, when};
-use super::keys::statement_set;
+use super::keys::set_of_key;
 use super::parts::{digests, link, member, push_digests, push_link, push_member};
 use super::words::{push_word, word};
 use super::{ROOT, ROOT_ENTRY};
@@ -10,18 +10,6 @@ use crate::document::{ChangeFrequency, Digest, Entry, PackageMember, Timestamp, 
 use crate::platform::ino::Ino;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// By code; `None` is "not published".
-const CHANGE_FREQUENCIES: [Option<ChangeFrequency>; 8] = [
-    None,
-    Some(ChangeFrequency::Always),
-    Some(ChangeFrequency::Hourly),
-    Some(ChangeFrequency::Daily),
-    Some(ChangeFrequency::Weekly),
-    Some(ChangeFrequency::Monthly),
-    Some(ChangeFrequency::Yearly),
-    Some(ChangeFrequency::Never),
-];
 
 /// A name of the tree, and what it stands for.
 #[derive(Clone, Copy)]
@@ -144,12 +132,15 @@ impl<'a> Sets<'a> {
     }
 
     /// Encodes `sets`, which are ascending and not none.
-    pub fn encode(sets: &[SetId], out: &mut Vec<u8>) {
-        if *sets != [SetId::default()] {
-            for (index, set) in sets.iter().enumerate() {
-                push_varint(out, u64::from(set.0) << 1 | u64::from(index + 1 < sets.len()));
+    pub fn encode(sets: impl IntoIterator<Item = SetId>) -> Vec<u8> {
+        let (mut out, mut sets) = (Vec::new(), sets.into_iter().peekable());
+        while let Some(set) = sets.next() {
+            let is_last = sets.peek().is_none();
+            if set != SetId::default() || !is_last || !out.is_empty() {
+                push_varint(&mut out, u64::from(set.0) << 1 | u64::from(!is_last));
             }
         }
+        out
     }
 }
 
@@ -163,7 +154,7 @@ fn push_front(
 ) {
     out.push(flags & !flag::URI | when(uri.is_some(), flag::URI));
     let (has_sets, has_member) = (!sets.bytes.is_empty(), !member.is_empty());
-    let code = CHANGE_FREQUENCIES.iter().position(|known| *known == changefreq).unwrap_or(0) as u8;
+    let code = changefreq.map_or(0, |changefreq| changefreq as u8 + 1);
     out.push(code | when(has_sets, more::SETS) | when(has_member, more::MEMBER));
     if let Some(uri) = uri {
         push_string(out, uri);
@@ -174,7 +165,7 @@ fn push_front(
 
 /// Bits of the second byte of a record.
 mod more {
-    /// The code of `changefreq`.
+    /// The number of `changefreq` from 1; 0 is "not published".
     pub const CHANGEFREQ: u8 = 7;
     pub const SETS: u8 = 8;
     pub const MEMBER: u8 = 16;
@@ -192,7 +183,13 @@ mod flag {
 }
 
 /// Encodes what `entry` says; `with_uri` where its path does not give the URI back, `sets` ascending.
-pub fn push_resource(out: &mut Vec<u8>, entry: &Entry, with_uri: bool, sets: &[SetId], member: Option<&PackageMember>) {
+pub fn push_resource(
+    out: &mut Vec<u8>,
+    entry: &Entry,
+    with_uri: bool,
+    sets: impl IntoIterator<Item = SetId>,
+    member: Option<&PackageMember>,
+) {
     let uri = entry.loc.as_str();
     let flags = when(uri.starts_with("https:"), flag::HTTPS)
         | when(entry.lastmod.is_some(), flag::LASTMOD)
@@ -201,13 +198,11 @@ pub fn push_resource(out: &mut Vec<u8>, entry: &Entry, with_uri: bool, sets: &[S
         | when(entry.encoding.is_some(), flag::ENCODING)
         | when(!entry.hashes.is_empty(), flag::DIGESTS)
         | when(!entry.links.is_empty(), flag::LINKS);
-    let (mut encoded_sets, mut encoded_member) = (Vec::new(), Vec::new());
-    Sets::encode(sets, &mut encoded_sets);
+    let (sets, mut encoded_member) = (Sets::encode(sets), Vec::new());
     if let Some(member) = member {
         push_member(&mut encoded_member, member, uri);
     }
-    let sets = Sets { bytes: &encoded_sets };
-    push_front(out, (flags, entry.changefreq), with_uri.then_some(uri), sets, &encoded_member);
+    push_front(out, (flags, entry.changefreq), with_uri.then_some(uri), Sets { bytes: &sets }, &encoded_member);
     entry.lastmod.iter().for_each(|lastmod| push_time(out, *lastmod));
     entry.length.iter().for_each(|length| push_varint(out, *length));
     entry.media_type.iter().chain(&entry.encoding).for_each(|text| push_word(out, text));
@@ -225,7 +220,8 @@ impl<'a> ResourceRecord<'a> {
         let (whole, mut bytes) = (bytes, Decoder(bytes));
         let (flags, further) = bytes.value::<(u8, u8)>()?;
         let has = |bit: u8| flags & bit != 0;
-        let changefreq = CHANGE_FREQUENCIES[usize::from(further & more::CHANGEFREQ)];
+        let numbered = usize::from(further & more::CHANGEFREQ).checked_sub(1);
+        let changefreq = numbered.and_then(|number| ChangeFrequency::ALL.get(number).copied());
         let uri = if has(flag::URI) { Some(bytes.value()?) } else { None };
         let sets = if further & more::SETS != 0 { Sets::read(&mut bytes)? } else { Sets { bytes: &[] } };
         let before = bytes.0;
@@ -320,10 +316,8 @@ impl<'a> ResourceRecord<'a> {
 
     /// The record of the resource as a member of these sets, ascending and not none, with the encoded package member of another record
     /// of the same URI, if it has one.
-    pub fn belonging(&self, uri: Option<&str>, sets: &[SetId], member: &[u8]) -> Vec<u8> {
-        let mut encoded = Vec::new();
-        Sets::encode(sets, &mut encoded);
-        self.with(uri, Sets { bytes: &encoded }, member)
+    pub fn belonging(&self, uri: Option<&str>, sets: impl IntoIterator<Item = SetId>, member: &[u8]) -> Vec<u8> {
+        self.with(uri, Sets { bytes: &Sets::encode(sets) }, member)
     }
 
     fn with(&self, uri: Option<&str>, sets: Sets<'_>, member: &[u8]) -> Vec<u8> {
@@ -354,7 +348,7 @@ pub fn orphan(bytes: &[u8]) -> Option<NamedNode<'_>> {
 
 /// The deletion of a row of `held`, which has the URI alone; `None` where it is corrupt.
 pub fn held(key: &[u8], row: &[u8]) -> Option<(SetId, Uri)> {
-    Some((statement_set(key)?, Uri::parse_item(std::str::from_utf8(row).ok()?).ok()?))
+    Some((set_of_key(key)?, Uri::parse_item(std::str::from_utf8(row).ok()?).ok()?))
 }
 
 /// A revision without its position, and the next numbers: no later revision gives any of them again.
@@ -389,24 +383,7 @@ pub struct SetRecord {
 }
 
 /// All sets of a revision, ascending.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetTable(pub BTreeMap<SetId, SetRecord>);
-
-impl SetTable {
-    /// The set, entered without files where it is new.
-    pub fn entry(&mut self, set: SetId) -> &mut SetRecord {
-        self.0.entry(set).or_default()
-    }
-
-    /// The time that the list of `set` speaks for.
-    pub fn at(&self, set: SetId) -> Option<Timestamp> {
-        self.0.get(&set).and_then(|record| record.at)
-    }
-
-    pub fn files(&self, set: SetId) -> u64 {
-        self.0.get(&set).map_or(0, |record| record.files)
-    }
-}
+pub type SetTable = BTreeMap<SetId, SetRecord>;
 
 #[cfg(test)]
 mod tests {
@@ -439,7 +416,7 @@ mod tests {
     fn a_record_cut_anywhere_is_never_another_resource() {
         let entry = full();
         let mut bytes = Vec::new();
-        push_resource(&mut bytes, &entry, true, &[SetId(3), SetId(300)], Some(&packed()));
+        push_resource(&mut bytes, &entry, true, [SetId(3), SetId(300)], Some(&packed()));
 
         let whole = ResourceRecord::decode(&bytes).unwrap();
         assert_eq!(whole.uri, Some(entry.loc.as_str()));
@@ -454,8 +431,8 @@ mod tests {
     fn a_record_that_ceases_to_follow_from_its_path_keeps_all_else() {
         let entry = full();
         let (mut without, mut expected) = (Vec::new(), Vec::new());
-        push_resource(&mut without, &entry, false, &[SetId(7)], Some(&packed()));
-        push_resource(&mut expected, &entry, true, &[SetId(7)], Some(&packed()));
+        push_resource(&mut without, &entry, false, [SetId(7)], Some(&packed()));
+        push_resource(&mut expected, &entry, true, [SetId(7)], Some(&packed()));
 
         let with = ResourceRecord::decode(&without).unwrap().with_uri(Some(entry.loc.as_str()));
 
@@ -468,7 +445,7 @@ mod tests {
         let entry = full();
         let encoded = |sets: &[SetId]| {
             let mut bytes = Vec::new();
-            push_resource(&mut bytes, &entry, true, sets, None);
+            push_resource(&mut bytes, &entry, true, sets.iter().copied(), None);
             bytes
         };
         let first = encoded(&[SetId(0)]);
@@ -488,7 +465,7 @@ mod tests {
         for path in ["/resources/é", "a/b?c", "", "https://h/a/b?c", "x/https://h/a/b?c"] {
             let packed = PackageMember { path: path.into(), ..packed() };
             let mut bytes = Vec::new();
-            push_resource(&mut bytes, &entry, false, &[SetId(0)], Some(&packed));
+            push_resource(&mut bytes, &entry, false, [SetId(0)], Some(&packed));
             let record = ResourceRecord::decode(&bytes).unwrap();
             assert_eq!(record.resource(entry.loc.clone()).unwrap().member, Some(packed));
         }
@@ -498,7 +475,7 @@ mod tests {
     fn changed_bytes_are_decoded_without_a_panic() {
         let entry = full();
         let mut bytes = Vec::new();
-        push_resource(&mut bytes, &entry, true, &[SetId(3), SetId(300)], Some(&packed()));
+        push_resource(&mut bytes, &entry, true, [SetId(3), SetId(300)], Some(&packed()));
         for index in 0..bytes.len() {
             for byte in 0..=255 {
                 let mut changed = bytes.clone();

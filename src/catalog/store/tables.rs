@@ -35,6 +35,15 @@ impl TreeStore {
         }))
     }
 
+    /// All rows of `table`, ascending.
+    pub fn all<'t>(
+        &self,
+        txn: &'t RoTxn<'_>,
+        table: TableId,
+    ) -> Result<impl Iterator<Item = TableRow<'t>> + use<'t>, CatalogError> {
+        self.rows(txn, table, (Bound::Unbounded, Bound::Unbounded))
+    }
+
     /// The record at `key` of `table`, decoded.
     pub fn decoded<'t, T>(
         &self,

@@ -10,12 +10,12 @@ pub(super) fn measured(loc: &str, length: u64) -> Entry {
     Entry { length: Some(length), ..entry(loc) }
 }
 
-pub(super) fn statement(set: SetId, change: Change, time: i64, entry: &Entry) -> Statement<'_> {
-    Statement { set, change, time: at(time), is_left_out: false, entry, member: None }
+pub(super) fn statement(set: SetId, change: Change, time: i64, entry: &Entry) -> StatedChange<'_> {
+    StatedChange { set, change, time: at(time), is_left_out: false, entry, member: None }
 }
 
 /// Applies these statements in one commit, deletions too.
-pub(super) fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> Committed {
+pub(super) fn apply(catalog: &Catalog, statements: &[StatedChange<'_>]) -> Committed {
     let mut changes = catalog.commit_of_changes();
     statements.iter().for_each(|statement| changes.apply(*statement).unwrap());
     changes.finish(None, &mut |_| (Held::Nothing, b"applied".to_vec())).unwrap()
@@ -25,7 +25,7 @@ pub(super) fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> Committe
 pub(super) fn list(
     catalog: &Catalog,
     lists: &[(SetId, Option<i64>, &[Entry])],
-    statements: &[Statement<'_>],
+    statements: &[StatedChange<'_>],
     held: Held,
 ) -> (Losses, Committed) {
     let mut baseline = catalog.commit_of_lists(naming()).unwrap();
@@ -168,7 +168,7 @@ fn a_resource_left_out_by_choice_is_known_again() {
     let listed = [entry("http://h/a")];
     list(&catalog, &[(ONE, Some(10), &listed)], &[], Held::Nothing);
     let chosen_not = measured("http://h/b", 1);
-    apply(&catalog, &[Statement { is_left_out: true, ..statement(ONE, Change::Updated, 20, &chosen_not) }]);
+    apply(&catalog, &[StatedChange { is_left_out: true, ..statement(ONE, Change::Updated, 20, &chosen_not) }]);
 
     for change in [None, Some(Change::Updated)] {
         let again = Entry { change, ..chosen_not.clone() };
@@ -483,7 +483,7 @@ fn a_package_member_is_kept_for_provably_its_version_alone() {
     assert_eq!(tree(&catalog)["hashed"].resource.as_ref().unwrap().member, Some(member("/resources/hashed")));
     let changed = hashed(3);
     let packed = member("/resources/changed");
-    apply(&catalog, &[Statement { member: Some(&packed), ..statement(ONE, Change::Updated, 20, &changed) }]);
+    apply(&catalog, &[StatedChange { member: Some(&packed), ..statement(ONE, Change::Updated, 20, &changed) }]);
     assert_eq!(tree(&catalog)["hashed"].resource.as_ref().unwrap().member, Some(packed));
 }
 
@@ -525,7 +525,7 @@ fn changes_dropped_leave_no_trace_and_report_damage() {
 
     let store = catalog.store();
     let mut txn = store.env.write_txn().unwrap();
-    store.table(TableId::Journal).put(&mut txn, &super::store::keys::statement_key(ONE, &a.loc), b"nonsense").unwrap();
+    store.table(TableId::Journal).put(&mut txn, &super::store::keys::resource_key(ONE, &a.loc), b"nonsense").unwrap();
     txn.commit().unwrap();
     let mut changes = catalog.commit_of_changes();
     changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();

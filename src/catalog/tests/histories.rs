@@ -164,7 +164,7 @@ fn change(random: &mut XorshiftStar, catalog: &Catalog, model: &mut HistoryModel
         describe(random, &mut entry);
         let change = [Change::Created, Change::Updated, Change::Deleted][random.below(3) as usize];
         changes
-            .apply(Statement { set, change, time: at(time), is_left_out: false, entry: &entry, member: None })
+            .apply(StatedChange { set, change, time: at(time), is_left_out: false, entry: &entry, member: None })
             .unwrap();
         let stated = (change != Change::Deleted).then_some(&entry);
         if model.apply(&before, set, time, &uri, stated) {

@@ -97,7 +97,7 @@ fn every_name_is_found_while_folders_grow_and_shrink() {
                     let change = if is_listed { Change::Created } else { Change::Deleted };
                     let set = SetId::default();
                     changes
-                        .apply(Statement { set, change, time, is_left_out: false, entry: &entry, member: None })
+                        .apply(StatedChange { set, change, time, is_left_out: false, entry: &entry, member: None })
                         .unwrap();
                 }
             }
@@ -166,7 +166,7 @@ fn many_sets_cost_no_more_than_their_rows() {
                     baseline.add(file).unwrap();
                 }
                 let set = SetId(number % sets);
-                let statement = Statement {
+                let statement = StatedChange {
                     set,
                     change: Change::Updated,
                     time: at(90),

@@ -85,7 +85,7 @@ impl Snapshot<'_> {
     /// How many files are members of each set.
     pub(super) fn sets(&self) -> BTreeMap<SetId, u64> {
         let sets = self.store.sets(self.txn()).unwrap();
-        sets.0.into_iter().map(|(set, record)| (set, record.files)).collect()
+        sets.into_iter().map(|(set, record)| (set, record.files)).collect()
     }
 }
 

@@ -20,7 +20,7 @@ fn commit_items(catalog: &Catalog, change: Change, items: &[&str]) -> Committed 
     for item in items {
         let entry = Entry::new(uri("http://h/records/1").item(item));
         commit
-            .apply(Statement { set: ITEMS, change, time: at(10), is_left_out: false, entry: &entry, member: None })
+            .apply(StatedChange { set: ITEMS, change, time: at(10), is_left_out: false, entry: &entry, member: None })
             .unwrap();
     }
     commit.set_page(&uri("http://h/records/1"), Some(&page(items)));
@@ -75,7 +75,7 @@ fn of_two_items_of_one_path_the_second_has_a_digest() {
     for uri in [&second, &first] {
         let entry = Entry::new(uri.clone());
         commit
-            .apply(Statement {
+            .apply(StatedChange {
                 set: ITEMS,
                 change: Change::Created,
                 time: at(1),
@@ -105,7 +105,7 @@ fn a_page_that_goes_takes_its_items_and_their_folder() {
 
     let mut commit = catalog.commit_of_changes();
     let entry = Entry::new(uri("http://h/records/1").item("a.csv"));
-    let deleted = Statement {
+    let deleted = StatedChange {
         set: ITEMS,
         change: Change::Deleted,
         time: at(30),

@@ -32,7 +32,7 @@ fn change(catalog: &Catalog, change: Change, entries: &[Entry]) -> Committed {
     let mut changes = catalog.commit_of_changes();
     for entry in entries {
         changes
-            .apply(Statement { set: SetId(0), change, time: at(10), is_left_out: false, entry, member: None })
+            .apply(StatedChange { set: SetId(0), change, time: at(10), is_left_out: false, entry, member: None })
             .unwrap();
     }
     changes.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap()
@@ -41,7 +41,7 @@ fn change(catalog: &Catalog, change: Change, entries: &[Entry]) -> Committed {
 fn files_of_the_set(catalog: &Catalog) -> u64 {
     let store = catalog.store();
     let txn = store.env.read_txn().unwrap();
-    store.sets(&txn).unwrap().files(SetId(0))
+    store.sets(&txn).unwrap().get(&SetId(0)).map_or(0, |set| set.files)
 }
 
 #[test]

@@ -18,9 +18,9 @@ struct Said {
 }
 
 impl Said {
-    fn statement(&self) -> Statement<'_> {
+    fn statement(&self) -> StatedChange<'_> {
         let Said { set, change, time, entry, member } = self;
-        Statement { set: *set, change: *change, time: at(*time), is_left_out: false, entry, member: member.as_ref() }
+        StatedChange { set: *set, change: *change, time: at(*time), is_left_out: false, entry, member: member.as_ref() }
     }
 }
 
@@ -126,7 +126,7 @@ impl History {
             baseline.decide_again(self.set());
         }
         if self.random.one_in(4) {
-            baseline.keep_held(BTreeSet::from([self.set()]));
+            baseline.keep_held(&BTreeSet::from([self.set()]));
         }
         if self.random.one_in(6) {
             let forgotten = self.set();

@@ -267,7 +267,7 @@ fn many_changes_write_the_whole_tree_with_the_same_result() {
         list(&catalog, &[(ONE, Some(10), &listed), (OTHER, Some(10), &listed[..1])], &[], Held::Nothing);
         let packed = PackageMember { package: uri("http://h/1.zip"), path: "f/b".into() };
         let b = Entry { lastmod: Some(at(15)), ..listed[1].clone() };
-        apply(&catalog, &[Statement { member: Some(&packed), ..statement(ONE, Change::Updated, 20, &b) }]);
+        apply(&catalog, &[StatedChange { member: Some(&packed), ..statement(ONE, Change::Updated, 20, &b) }]);
         list(&catalog, &[(ONE, Some(15), &listed[..4]), (OTHER, Some(10), &listed[..1])], &[], Held::All);
         assert_eq!(held(&catalog).len(), 1);
         catalog.write_in_place(most_in_place);

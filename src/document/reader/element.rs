@@ -73,7 +73,7 @@ impl Metadata {
                 "from" => keep(&mut self.from, || read_time(value, notes)),
                 "until" => keep(&mut self.until, || read_time(value, notes)),
                 "datetime" => keep(&mut self.datetime, || read_time(value, notes)),
-                "change" => keep(&mut self.change, || read_change(value, notes)),
+                "change" => keep(&mut self.change, || noted(Change::parse(value), Rule::ChangeUnknown, value, notes)),
                 "hash" if self.hashes.is_empty() => self.hashes = read_hashes(value, notes),
                 "length" => keep(&mut self.length, || read_length(value, notes)),
                 "type" => keep(&mut self.media_type, || read_text(value)),
@@ -241,10 +241,6 @@ fn read_capability(value: &str, notes: &mut Deviations) -> Option<Capability> {
         notes.add(Rule::CapabilitySpelling, value);
     }
     Some(capability)
-}
-
-fn read_change(value: &str, notes: &mut Deviations) -> Option<Change> {
-    noted(Change::parse(value), Rule::ChangeUnknown, value, notes)
 }
 
 pub(super) fn read_time(value: &str, notes: &mut Deviations) -> Option<Timestamp> {

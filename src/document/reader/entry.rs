@@ -20,9 +20,9 @@ impl<R: BufRead> Reader<R> {
         if !self.is_plain || self.entries == 0 {
             return None;
         }
-        let window = self.events.window();
+        let window = self.events.input().window();
         let end = plain::find(window, self.context.limits.text, &mut self.parts)?;
-        let window = self.events.text(end)?;
+        let window = self.events.input().text(end)?;
         self.entries += 1;
         self.context.notes.entry = self.entries;
         let mut draft = Draft::default();
@@ -41,7 +41,7 @@ impl<R: BufRead> Reader<R> {
     pub(super) fn read_entry(&mut self, is_list: bool) -> Result<Option<Entry>, DocumentError> {
         let mut draft = Draft::default();
         draft.is_list = is_list;
-        let replaced_before = self.events.replaced();
+        let replaced_before = self.events.input().replaced;
         let within = self.depth;
         // Depth of the image or video that is open.
         let mut group = None;
@@ -94,7 +94,7 @@ impl<R: BufRead> Reader<R> {
             }
             self.close_or_skip(empty)?;
         }
-        if self.events.replaced() != replaced_before {
+        if self.events.input().replaced != replaced_before {
             let seen = draft.loc.as_ref().map(Uri::as_str).unwrap_or_default();
             self.context.notes.add(Rule::IllFormedEncoding, seen);
         }

@@ -23,7 +23,7 @@ pub(super) struct Events<R> {
     buffer: Vec<u8>,
     limits: Limits,
     /// How a text begins, for an error that says so.
-    front: Vec<u8>,
+    pub front: Vec<u8>,
     /// The document begins with no tag: it has lines rather than events.
     pub is_text: bool,
 }
@@ -133,21 +133,15 @@ impl<R: BufRead> Events<R> {
         input.begin_markup(u64::MAX);
         match io::copy(input, &mut io::sink()) {
             Ok(_) => Ok(()),
-            Err(_) if input.exceeded().is_some() => Err(DocumentError::TooLong { limit: self.limits.document }),
+            Err(_) if input.exceeded.is_some() => Err(DocumentError::TooLong { limit: self.limits.document }),
             Err(error) => Err(DocumentError::of_input(error, self.xml.buffer_position())),
         }
     }
 
-    /// The bytes in memory behind the last event; it may end anywhere.
+    /// The bytes of the document.
     #[inline]
-    pub(super) fn window(&self) -> &[u8] {
-        self.xml.get_ref().window()
-    }
-
-    /// The first `bytes` of the window, where they begin with a character and end with one of ASCII.
-    #[inline]
-    pub(super) fn text(&self, bytes: usize) -> Option<&str> {
-        self.xml.get_ref().text(bytes)
+    pub(super) fn input(&self) -> &Input<R> {
+        self.xml.get_ref()
     }
 
     /// Passes by so many bytes of the window: whole elements, behind an end tag.
@@ -161,27 +155,12 @@ impl<R: BufRead> Events<R> {
         self.xml.buffer_position()
     }
 
-    /// The first bytes of the document, after decompression.
-    pub(super) fn front(&self) -> &[u8] {
-        &self.front
-    }
-
-    /// The encoding that the document declares, where that is none we know.
-    pub(super) fn unknown_encoding(&self) -> Option<&str> {
-        self.xml.get_ref().unknown_encoding()
-    }
-
     /// The first control character that XML does not allow, where it stands, and how many there are.
     pub(super) fn controls(&self) -> Option<String> {
-        self.xml.get_ref().controls().map(|(count, byte, position)| match count {
+        self.input().controls.map(|(count, byte, position)| match count {
             1 => format!("U+{byte:04X} at byte {position}"),
             _ => format!("U+{byte:04X} at byte {position}, the first of {count}"),
         })
-    }
-
-    /// How many ill-formed sequences of bytes have been read as U+FFFD.
-    pub(super) fn replaced(&self) -> u64 {
-        self.xml.get_ref().replaced()
     }
 
     /// Makes room for an event, and no more than it may have.
@@ -213,7 +192,7 @@ fn document_error<R: BufRead>(
     limits: &Limits,
 ) -> DocumentError {
     let position = xml.error_position();
-    match (xml.get_ref().exceeded(), error) {
+    match (xml.get_ref().exceeded, error) {
         (Some(Exceeded::Document), _) => DocumentError::TooLong { limit: limits.document },
         (Some(Exceeded::Markup), _) => DocumentError::MarkupTooLong { position, limit: limits.markup() },
         (None, XmlError::Io(error)) => {

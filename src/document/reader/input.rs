@@ -30,7 +30,7 @@ pub(super) enum Exceeded {
 /// Its buffer is handed out in windows `start..end` that are known to be UTF-8, so that between two refills an event of
 /// the XML reader costs no more than an index.
 pub(super) struct Input<R> {
-    bytes: Decoded<R>,
+    bytes: DecodeReaderBytes<Sniffed<Inflated<R>>, Vec<u8>>,
     /// U+FFFD, which is handed out in place of what is ill-formed, then `CAPACITY` bytes of text.
     buffer: Vec<u8>,
     start: usize,
@@ -46,16 +46,14 @@ pub(super) struct Input<R> {
     document_end: u64,
     /// No window is begun past it before the next [`Input::begin_markup`].
     markup_end: u64,
-    exceeded: Option<Exceeded>,
-    replaced: u64,
-    /// The number of control characters that XML does not allow, the first of them, and the bytes before it.
-    controls: Option<(u64, u8, u64)>,
-    unknown_encoding: Option<Box<str>>,
-}
-
-enum Decoded<R> {
-    Utf8(Sniffed<Inflated<R>>),
-    Other(DecodeReaderBytes<Sniffed<Inflated<R>>, Vec<u8>>),
+    /// The bound that was met, once reading has failed for it.
+    pub(super) exceeded: Option<Exceeded>,
+    /// Ill-formed sequences that have been handed out as U+FFFD.
+    pub(super) replaced: u64,
+    /// The number of control characters so far that XML does not allow, the first of them, and the bytes before it.
+    pub(super) controls: Option<(u64, u8, u64)>,
+    /// The encoding that the document declares, where that is none we know: it is read as UTF-8.
+    pub(super) unknown_encoding: Option<Box<str>>,
 }
 
 enum Inflated<R> {
@@ -79,16 +77,10 @@ impl<R: BufRead> Input<R> {
         let unknown = declared_encoding(front).filter(|label| encoding_of_label(label).is_none());
         let unknown_encoding = unknown.map(|label| String::from_utf8_lossy(label).into());
         text.get_mut().0.set_position(bom_length as u64);
-        let bytes = if encoding == UTF_8 {
-            Decoded::Utf8(text)
-        } else {
-            let decoder = DecodeReaderBytesBuilder::new()
-                .encoding(Some(encoding))
-                .bom_override(false)
-                .bom_sniffing(false)
-                .build(text);
-            Decoded::Other(decoder)
-        };
+        // Without an encoding it changes nothing: UTF-8 is mended here.
+        let encoding = Some(encoding).filter(|encoding| *encoding != UTF_8);
+        let bytes =
+            DecodeReaderBytesBuilder::new().encoding(encoding).bom_override(false).bom_sniffing(false).build(text);
         let mut buffer = vec![0; REPLACEMENT.len() + CAPACITY];
         buffer[..REPLACEMENT.len()].copy_from_slice(REPLACEMENT);
         Ok(Input {
@@ -133,26 +125,6 @@ impl<R> Input<R> {
         }
         // SAFETY: windows are parts of UTF-8 (`refill`), and this one begins with the first byte of a character and ends with one that is all of it.
         Some(unsafe { std::str::from_utf8_unchecked(text) })
-    }
-
-    /// The bound that was met, once reading has failed for it.
-    pub(super) fn exceeded(&self) -> Option<Exceeded> {
-        self.exceeded
-    }
-
-    /// The encoding that the document declares, where that is none we know: it is read as UTF-8.
-    pub(super) fn unknown_encoding(&self) -> Option<&str> {
-        self.unknown_encoding.as_deref()
-    }
-
-    /// The number of control characters so far that XML does not allow, the first of them, and the bytes before it.
-    pub(super) fn controls(&self) -> Option<(u64, u8, u64)> {
-        self.controls
-    }
-
-    /// How many ill-formed sequences have been handed out as U+FFFD.
-    pub(super) fn replaced(&self) -> u64 {
-        self.replaced
     }
 }
 
@@ -294,15 +266,6 @@ impl<R: BufRead> Read for Input<R> {
         let count = available.read(out)?;
         self.consume(count);
         Ok(count)
-    }
-}
-
-impl<R: BufRead> Read for Decoded<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Decoded::Utf8(bytes) => bytes.read(out),
-            Decoded::Other(bytes) => bytes.read(out),
-        }
     }
 }
 

@@ -147,7 +147,7 @@ impl<R: BufRead> Reader<R> {
             hidden: 0,
             phase: ReaderPhase::Failed,
         };
-        if let Some(encoding) = reader.events.unknown_encoding() {
+        if let Some(encoding) = &reader.events.input().unknown_encoding {
             reader.context.notes.add(Rule::EncodingUnknown, encoding);
         }
         reader.phase = if reader.events.is_text { reader.read_first_lines()? } else { reader.read_prolog()? };

@@ -3,7 +3,7 @@
 use super::Deviations;
 use super::events::utf8;
 use crate::document::Rule;
-use quick_xml::escape::resolve_html5_entity;
+use quick_xml::escape::{resolve_html5_entity, resolve_xml_entity};
 use quick_xml::events::{BytesStart, Event};
 use std::borrow::Cow;
 
@@ -16,9 +16,8 @@ pub(super) struct UndefinedEntity;
 
 /// The text between `&` and `;`.
 pub(super) enum Reference {
-    Character(char),
-    /// Characters that HTML has a name for.
-    Html(&'static str),
+    /// The characters that it stands for.
+    Characters(Cow<'static, str>),
     /// An entity of a DTD, or a number that is not a character.
     Undefined,
     /// No name at all: the ampersand stands for itself, as in `?a=1&b=2;c`.
@@ -26,27 +25,20 @@ pub(super) enum Reference {
 }
 
 impl Reference {
-    /// `is_own` where the document declares entities: a name of HTML may then stand for anything.
-    pub fn of(name: &str, is_own: bool) -> Reference {
-        let character = match name {
-            "amp" => Some('&'),
-            "lt" => Some('<'),
-            "gt" => Some('>'),
-            "quot" => Some('"'),
-            "apos" => Some('\''),
-            _ => name.strip_prefix('#').and_then(numbered),
-        };
+    /// `is_own` where the document declares entities: a name of HTML may then stand for anything, else it is noted.
+    pub fn of(name: &str, is_own: bool, notes: &mut Deviations) -> Reference {
+        let numbered = || name.strip_prefix('#').and_then(numbered).map(|character| character.to_string().into());
+        if let Some(characters) = resolve_xml_entity(name).map(Cow::from).or_else(numbered) {
+            return Reference::Characters(characters);
+        }
+        if let Some(characters) = resolve_html5_entity(name).filter(|_| !is_own) {
+            notes.add(Rule::HtmlEntity, name);
+            return Reference::Characters(characters.into());
+        }
         let first = name.chars().next();
         let is_name = first.is_some_and(|c| c.is_alphabetic() || matches!(c, '_' | ':' | '#'))
             && name.chars().skip(1).all(|c| c.is_alphanumeric() || matches!(c, '_' | ':' | '-' | '.'));
-        match character {
-            Some(character) => Reference::Character(character),
-            None => match resolve_html5_entity(name).filter(|_| !is_own) {
-                Some(characters) => Reference::Html(characters),
-                None if is_name => Reference::Undefined,
-                None => Reference::Text,
-            },
-        }
+        if is_name { Reference::Undefined } else { Reference::Text }
     }
 }
 
@@ -74,14 +66,9 @@ pub(super) fn unescape<'a>(
     while let Some(after) = rest.strip_prefix('&') {
         let name = after.bytes().take(LONGEST_NAME).position(|b| matches!(b, b';' | b'&' | b'<'));
         let name = name.filter(|end| after.as_bytes().get(*end) == Some(&b';')).and_then(|end| after.get(..end));
-        match name.map(|name| (name, Reference::of(name, is_own))) {
-            Some((name, Reference::Character(character))) => {
-                text.push(character);
-                rest = after.get(name.len() + 1..).unwrap_or_default();
-            }
-            Some((name, Reference::Html(characters))) => {
-                notes.add(Rule::HtmlEntity, name);
-                text.push_str(characters);
+        match name.map(|name| (name, Reference::of(name, is_own, notes))) {
+            Some((name, Reference::Characters(characters))) => {
+                text.push_str(&characters);
                 rest = after.get(name.len() + 1..).unwrap_or_default();
             }
             Some((_, Reference::Undefined)) => {
@@ -143,12 +130,8 @@ pub(super) fn push_text(
         Event::CData(addition) => text.push_str(utf8(addition)),
         Event::GeneralRef(reference) => {
             let name = utf8(reference);
-            match Reference::of(name, is_own) {
-                Reference::Character(addition) => text.push(addition),
-                Reference::Html(addition) => {
-                    notes.add(Rule::HtmlEntity, name);
-                    text.push_str(addition);
-                }
+            match Reference::of(name, is_own, notes) {
+                Reference::Characters(addition) => text.push_str(&addition),
                 Reference::Text => {
                     notes.add(Rule::RawAmpersand, name);
                     text.extend(["&", name, ";"]);

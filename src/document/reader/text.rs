@@ -121,7 +121,7 @@ impl<R: BufRead> Reader<R> {
         }
         match cause.filter(|_| nearly * 2 >= lines) {
             Some((line, seen, why)) => Err(DocumentError::NotLines { line, seen, why }),
-            None => Err(DocumentError::NotXml { seen: quoted(self.events.front()) }),
+            None => Err(DocumentError::NotXml { seen: quoted(&self.events.front) }),
         }
     }
 

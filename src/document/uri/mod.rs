@@ -4,6 +4,7 @@
 mod tests;
 
 use crate::platform::userinfo::without_userinfo;
+use percent_encoding::percent_encode_byte;
 use serde::{Deserialize, Serialize};
 
 /// An absolute `http` or `https` URI, normalised (RFC 3986 6.2.2 and 6.2.3: lower-case scheme and host, default port
@@ -479,18 +480,11 @@ fn push_escaped(out: &mut String, raw: &str, widest: u8) {
                 if class(byte) == UNRESERVED {
                     out.push(char::from(byte));
                 } else {
-                    push_escape(out, byte);
+                    out.push_str(percent_encode_byte(byte));
                 }
             }
             // A `%` that escapes nothing stands for itself.
-            None => push_escape(out, byte),
+            None => out.push_str(percent_encode_byte(byte)),
         }
     }
-}
-
-fn push_escape(out: &mut String, byte: u8) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    out.push('%');
-    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
-    out.push(char::from(DIGITS[usize::from(byte & 15)]));
 }

@@ -106,7 +106,7 @@ pub async fn listed(
     synchronizer.tuning.packages = (usize::MAX, Duration::MAX);
     // Its log lines are not about the tree that is shown.
     synchronizer.refresh(progress).instrument(tracing::info_span!("audit")).await?;
-    let failed = synchronizer.schedule.documents().filter_map(|(location, plan)| match &plan.answer {
+    let failed = synchronizer.fetch.schedule.documents().filter_map(|(location, plan)| match &plan.answer {
         PollAnswer::Failed(why) => Some((location.clone(), why.clone())),
         _ => None,
     });
@@ -206,8 +206,8 @@ impl Audit {
 
     /// The walk, the summary of no file, how many files there are, and how many bytes are requested.
     fn begin(&self, depth: Depth, listed: Option<ListedSource>) -> Result<(AuditWalk, Summary, Amount), SyncError> {
-        let (mut summary, mut files, mut bytes) = (Summary::default(), 0, None);
-        {
+        let (mut summary, mut files) = (Summary::default(), 0);
+        let bytes = {
             let shown = self.catalog.snapshot()?;
             let of_lists = listed.as_ref().map(|listed| listed.catalog.snapshot()).transpose()?;
             let mut newest = shown.position()?.as_deref().and_then(Position::decode);
@@ -221,11 +221,11 @@ impl Audit {
             summary.at = of_lists.as_ref().unwrap_or(&shown).at()?.map(|at| at.to_string());
             summary.unread = newest.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
             let totals = shown.revision()?.map(|revision| revision.totals).unwrap_or_default();
-            bytes = (depth.fetch && totals.unsized_files == 0).then_some(totals.bytes).or(bytes);
             for tree in [Some(&shown), of_lists.as_ref()].into_iter().flatten() {
                 files = files.max(tree.revision()?.map_or(0, |revision| revision.totals.files));
             }
-        }
+            (depth.fetch && totals.unsized_files == 0).then_some(totals.bytes)
+        };
         let has_failures = self.content.as_ref().is_some_and(|content| !content.metrics().failures.is_empty());
         let versions = (depth.content || depth.fetch || has_failures).then(|| self.versions.clone());
         Ok((

@@ -67,7 +67,7 @@ impl KnownChildren<'_> {
     }
 
     /// True if it was read with the same bytes, and nothing in it is still to be asked about.
-    pub fn is_settled(&self, location: &str, digest: u64) -> bool {
+    pub fn is_done_with(&self, location: &str, digest: u64) -> bool {
         self.has_read_same(location, digest) && self.read.get(location).is_some_and(|read| !read.is_open())
     }
 

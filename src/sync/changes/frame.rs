@@ -1,6 +1,6 @@
 //! When each change of a document happened, by what its document says: a running rule over its entries.
 
-use super::order::{EntryOrder, Journaled, Note, Stamp, Times, just_after, order_of};
+use super::order::{EntryOrder, InJournal, Note, Stamp, Times, just_after, order_of};
 use super::{ChangeState, DocumentState};
 use crate::document::Timestamp;
 
@@ -186,11 +186,11 @@ impl Frame {
     pub fn is_new(&self, note: &Note) -> bool {
         let time = self.own(note.stamp);
         let is_known = match note.journaled {
-            Journaled::This => true,
+            InJournal::This => true,
             // An entry dated after `until` is new even if the journal has a later inferred time.
-            Journaled::Later => time.is_some() && time <= self.document.known,
-            Journaled::SaysTheSame => time.is_none(),
-            Journaled::Other => false,
+            InJournal::Later => time.is_some() && time <= self.document.known,
+            InJournal::SaysTheSame => time.is_none(),
+            InJournal::Other => false,
         };
         note.is_doubted || !is_known
     }

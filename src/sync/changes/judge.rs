@@ -101,8 +101,8 @@ impl Judge {
         news.add(last.set, last.rank, doubt.is_some(), &last.row)
     }
 
-    /// The doubts about the documents of each root, in the order in which the roots were added.
-    pub fn doubts(&mut self) -> Vec<HashMap<String, Vec<u64>>> {
+    /// Takes the doubts about the documents of each root, in the order in which the roots were added.
+    pub fn take_doubts(&mut self) -> Vec<HashMap<String, Vec<u64>>> {
         std::mem::take(&mut self.doubts)
     }
 }

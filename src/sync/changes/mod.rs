@@ -8,7 +8,7 @@
 //! 2. [`ChangeState::read_document`] for each list: a [`ChangeDocument`], and a note of each entry that the last look has not seen.
 //! 3. [`ChangeState::is_joined_by`]: `false` is a gap, which a new baseline closes. One that it does not close is marked by
 //!    [`ChangeState::tear`], and the changes are applied all the same.
-//! 4. [`ChangeState::settle`]: the next [`ChangeState`], and the [`Frame`] which gives the times of a document's notes.
+//! 4. [`ChangeState::with_documents`]: the next [`ChangeState`], and the [`Frame`] which gives the times of a document's notes.
 //! 5. [`Judge::judge`]: the notes, sorted by resource, become the news: of each resource the last change, where that is new, in order
 //!    of time.
 //!
@@ -199,7 +199,7 @@ impl ChangeState {
 
     /// The state once `documents` are applied, and the frame of each. These and the `unread` ones, which were left out, are all
     /// that there are now. `now` is the time of the look.
-    pub fn settle(
+    pub fn with_documents(
         &self,
         mut documents: Vec<ChangeDocument>,
         unread: &[String],

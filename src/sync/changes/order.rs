@@ -50,12 +50,12 @@ pub struct Note {
     pub deleted: Option<u64>,
     /// True for a doubtful deletion whose resource has not answered.
     pub is_doubted: bool,
-    pub journaled: Journaled,
+    pub journaled: InJournal,
 }
 
 /// The last change of a resource in the journal, compared with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Journaled {
+pub enum InJournal {
     /// None, an earlier one, or another of the same time.
     Other,
     /// This very one.

@@ -2,7 +2,7 @@
 //! further entry a [`Note`] goes into a sort.
 
 use super::frame::{ChangeDocument, Frame};
-use super::order::{Journaled, Note, Stamp};
+use super::order::{InJournal, Note, Stamp};
 use super::{ChangeState, DocumentState, Prefix, latest_believed};
 use crate::catalog::news::Notes;
 use crate::catalog::{CatalogError, SetId};
@@ -192,20 +192,20 @@ impl DocumentReading<'_> {
         borne: Option<Stamp>,
         from: Option<Timestamp>,
         is_seen: bool,
-    ) -> Result<Journaled, CatalogError> {
-        let mut journaled = Journaled::Other;
+    ) -> Result<InJournal, CatalogError> {
+        let mut journaled = InJournal::Other;
         if let Some(stamp) = borne.filter(|_| !is_seen) {
             journaled = match (self.journal)(entry, member, Some(stamp.time))? {
-                Some(Ordering::Equal) => Journaled::This,
-                Some(Ordering::Greater) => Journaled::Later,
-                _ => Journaled::Other,
+                Some(Ordering::Equal) => InJournal::This,
+                Some(Ordering::Greater) => InJournal::Later,
+                _ => InJournal::Other,
             };
         }
         let has_datetime = borne.is_some_and(|it| it.is_datetime);
-        if self.is_other && !has_datetime && journaled != Journaled::This && !self.is_another(from) {
+        if self.is_other && !has_datetime && journaled != InJournal::This && !self.is_another(from) {
             let said = (self.journal)(entry, member, None)?;
             if said == Some(Ordering::Equal) {
-                journaled = Journaled::SaysTheSame;
+                journaled = InJournal::SaysTheSame;
                 self.repeated += 1;
             }
         }
@@ -218,16 +218,16 @@ impl DocumentReading<'_> {
         borne: Option<Stamp>,
         stamp: Option<Stamp>,
         from: Option<Timestamp>,
-        (journaled, is_seen): (Journaled, bool),
+        (journaled, is_seen): (InJournal, bool),
     ) {
-        let is_applied = journaled == Journaled::This;
+        let is_applied = journaled == InJournal::This;
         let time = borne.map(|it| it.time);
         let datetime = borne.filter(|it| it.is_datetime).map(|it| it.time);
         let seen = datetime.or(time.filter(|_| is_applied));
         let is_dated = stamp.is_some_and(|it| it.is_datetime || from.is_some() || Some(it.time) > self.state.at);
         let document = &mut self.document;
         document.meets_known |= seen.is_some() && seen <= self.state.until;
-        document.has_undated |= !is_dated && !is_seen && !is_applied && journaled != Journaled::SaysTheSame;
+        document.has_undated |= !is_dated && !is_seen && !is_applied && journaled != InJournal::SaysTheSame;
         document.spans.0 = [document.spans.0, datetime].into_iter().flatten().min();
         document.spans.1 = document.spans.1.max(time);
         stamp.iter().for_each(|stamp| document.times.see(*stamp));
@@ -236,7 +236,7 @@ impl DocumentReading<'_> {
     /// Notes what waits for the `next` entry that bears a time.
     fn release(&mut self, next: Option<Stamp>) -> Result<(), CatalogError> {
         self.waiting.drain(..).try_for_each(|(entry, member, note)| {
-            let is_known = note.journaled == Journaled::This && !note.is_doubted;
+            let is_known = note.journaled == InJournal::This && !note.is_doubted;
             self.notes.add(self.set, (&entry, member.as_ref()), &Note { next, ..note }, is_known)
         })
     }

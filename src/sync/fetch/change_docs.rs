@@ -1,5 +1,6 @@
 //! Incremental synchronization: what the change documents of the sets say that is new.
 
+use super::DocumentFetch;
 use super::new_changes::{NewChanges, Origin, ReadChanges};
 use crate::document::{Capability, Entry, Header, Timestamp};
 use crate::platform::error_chain::chain;
@@ -82,7 +83,7 @@ impl Synchronizer {
         self.current.unfollowed = None;
         let roots: Vec<_> = sets.iter().flat_map(|set| set.changes.iter().map(move |root| (set, root))).collect();
         for (set, root) in roots {
-            if !scope.wants(root, &self.schedule) {
+            if !scope.wants(root, &self.fetch.schedule) {
                 continue;
             }
             let known = position.known(set.id, root);
@@ -109,8 +110,8 @@ impl Synchronizer {
             // A document that never was a list does not count as failing: the schedule asks again, and status names it.
             let is_none = matches!(&cause, SyncError::Source(cause) if cause.is_gone() || cause.is_no_list());
             if known.has_read() || !is_none {
-                self.note_failure(FailedDocument::of(&cause));
-                self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
+                self.current.note_failure(FailedDocument::of(&cause));
+                self.fetch.schedule.failed(root, chain(&cause), jitter(), Instant::now());
                 self.current.lacks_packages |= set.are_packed;
                 self.current.unfollowed.get_or_insert(cause);
             }
@@ -118,20 +119,13 @@ impl Synchronizer {
         Ok(read)
     }
 
-    /// Notes a document that fails at this refresh: it may be read twice.
-    pub(in crate::sync) fn note_failure(&mut self, failed: FailedDocument) {
-        if !self.current.failed.contains(&failed) {
-            self.current.failed.push(failed);
-        }
-    }
-
     /// Notes what fails or cannot be read below `root`, if anything.
     pub(in crate::sync) fn note_failed(&mut self, root: &DocumentLocation, failed: Option<FailedDocument>) {
         if let Some(failed) = failed {
             tracing::warn!("some changes cannot be read now: {}", failed.why);
-            self.schedule.failed_in_part(root, failed.why.clone(), jitter(), Instant::now());
+            self.fetch.schedule.failed_in_part(root, failed.why.clone(), jitter(), Instant::now());
             // A child that fails for good is passed over, and reported as missing.
-            self.note_failure(failed);
+            self.current.note_failure(failed);
         }
     }
 
@@ -215,7 +209,7 @@ impl Synchronizer {
         let mut failed = walked.failed.first().map(|(_, cause)| of_child(cause));
         let mut documents = Vec::new();
         if set.are_packed {
-            let (packages, why) = self.change_packages(&walked, &mut chosen).await?;
+            let (packages, why) = self.fetch.change_packages(&walked, &mut chosen).await?;
             failed = failed.or(why.map(|why| FailedDocument { why, kind: FailureKind::Unreachable }));
             self.current.lacks_packages |= failed.is_some();
             documents = packages;
@@ -252,7 +246,7 @@ impl Synchronizer {
         let is_patient = needs_all && !set.are_packed && self.catalog.revision()?.is_none();
         let past_caches = scope.is_past_caches();
         let asking = Asking { choice: &choice, tolerates_failure: !needs_all, past_caches, is_patient, ..EVERYTHING };
-        let mut walked = self.walk(root, asking).await?;
+        let mut walked = self.fetch.walk(&self.current.progress, root, asking).await?;
         let is_alone = walked.indexes.is_empty();
         // A closed list leads on by its index (section 12.1).
         let closed = walked.leaves.iter().find(|leaf| is_alone && leaf.header.until.is_some());
@@ -263,7 +257,7 @@ impl Synchronizer {
                 true => Child::Leave,
                 false => choice(header, entry),
             };
-            let above = self.lead_on(&index, Asking { choice: &others, ..asking }).await?;
+            let above = self.fetch.lead_on(&index, Asking { choice: &others, ..asking }).await?;
             walked.leaves.extend(above.leaves.into_iter().filter(|leaf| leaf.document.location != *root));
             walked.failed.extend(above.failed);
             walked.missing.extend(above.missing);
@@ -271,7 +265,7 @@ impl Synchronizer {
         let newest = chosen().newest.take();
         if let Some(newest) = newest.filter(|_| !set.are_packed && walked.leaves.is_empty()) {
             // Nothing was read yet, and all that is listed ended before: the newest says what comes next.
-            let below = self.lead_on(&DocumentLocation::Uri(newest.loc.clone()), asking).await?;
+            let below = self.fetch.lead_on(&DocumentLocation::Uri(newest.loc.clone()), asking).await?;
             if !below.leaves.is_empty() {
                 chosen().unread.retain(|location| newest.loc.as_str() != location);
             }
@@ -321,7 +315,7 @@ impl Synchronizer {
             // The Capability List names the next. A list whose end moves at each request goes on itself.
             self.discovery.is_stale |=
                 is_alone && header.until.is_some() && chosen.children.has_read_same(&location, digest);
-            if chosen.children.is_settled(&location, digest) {
+            if chosen.children.is_done_with(&location, digest) {
                 chosen.unread.push(location);
                 continue;
             }
@@ -329,18 +323,6 @@ impl Synchronizer {
             documents.push((head, Origin::List(document)));
         }
         documents
-    }
-
-    /// Follows changes on to the document at `location`, which another leads to; to nothing where it cannot be read for now.
-    async fn lead_on(&self, location: &DocumentLocation, asking: Asking<'_>) -> Result<Crawled, SyncError> {
-        match crawl(&self.fetch.client, &self.fetch.spool.cache, location, self.config.limits, asking, &|_| ()).await {
-            Ok(crawled) => Ok(crawled),
-            Err(cause) if !asking.tolerates_failure && !cause.is_gone() => Err(cause.into()),
-            Err(cause) => {
-                tracing::warn!("a change document leads to {location}, which cannot be read: {}", chain(&cause));
-                Ok(Crawled::default())
-            }
-        }
     }
 
     /// The new changes in `read`, by the `position`. A deletion without a time is among them where its resource confirms it.
@@ -360,7 +342,7 @@ impl Synchronizer {
         let mut answers = HashMap::new();
         if !doubtful.is_empty() {
             // Any other answer than 404 or 410 is none of a deletion; one that fails may answer later.
-            let asked = self.ask(doubtful, |answer| match answer {
+            let asked = self.fetch.ask(doubtful, self.tuning.answers_due, |answer| match answer {
                 Err(cause) if cause.is_retryable() => None,
                 answer => Some(answer.is_err_and(|cause| cause.is_gone())),
             });
@@ -369,6 +351,20 @@ impl Synchronizer {
         }
         new.answered(&answers);
         Ok(new)
+    }
+}
+
+impl DocumentFetch {
+    /// Follows changes on to the document at `location`, which another leads to; to nothing where it cannot be read for now.
+    async fn lead_on(&self, location: &DocumentLocation, asking: Asking<'_>) -> Result<Crawled, SyncError> {
+        match crawl(&self.client, &self.spool.cache, location, self.spool.limits, asking, &|_| ()).await {
+            Ok(crawled) => Ok(crawled),
+            Err(cause) if !asking.tolerates_failure && !cause.is_gone() => Err(cause.into()),
+            Err(cause) => {
+                tracing::warn!("a change document leads to {location}, which cannot be read: {}", chain(&cause));
+                Ok(Crawled::default())
+            }
+        }
     }
 }
 

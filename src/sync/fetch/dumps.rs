@@ -4,6 +4,7 @@
 //! Some Sources list pages, and their packages hold the files of the pages. Where no manifest names a resource that the lists have, the
 //! two speak of different things, and the manifests state what exists too. Else the lists do alone, unless the dump is of a later time.
 
+use super::DocumentFetch;
 use super::change_docs::Chosen;
 use super::new_changes::Origin;
 use super::spool::Spool;
@@ -12,7 +13,7 @@ use crate::document::{Capability, Change, Entry, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Crawled, EVERYTHING};
 use crate::source::documents::CachedDocument;
-use crate::source::zip::{Listed, Manifest, PackageError, Packages, Reading};
+use crate::source::zip::{Listed, Manifest, Packages, Reading};
 use crate::source::{DocumentLocation, Missing};
 use crate::sync::changes::DocumentHead;
 use crate::sync::deviations::NotUnderstood;
@@ -21,6 +22,7 @@ use crate::sync::position::Position;
 use crate::sync::read_set::ReadSet;
 use crate::sync::selection::plan::Chooser;
 use crate::sync::{SyncError, Synchronizer};
+use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -37,7 +39,7 @@ const MOST_NAMES: usize = 4_000_000;
 /// The time after which the manifests that were read in the background so far are shown; then each time when it has doubled.
 const FIRST_SHOWN: Duration = Duration::from_secs(60);
 
-/// The statements of the packages of a Resource Dump.
+/// A Resource Dump that was read.
 #[derive(Default)]
 pub struct ReadDump {
     /// All packages that it lists.
@@ -46,8 +48,6 @@ pub struct ReadDump {
     pub manifests: Vec<Manifest>,
     /// The packages that cannot be read.
     pub missing: Vec<Missing>,
-    /// True if some of these may be readable later.
-    pub has_failed: bool,
 }
 
 impl Synchronizer {
@@ -101,9 +101,9 @@ impl Synchronizer {
         let (mut listed, mut is_read) = (Vec::new(), true);
         for root in &set.dumps {
             let began = Instant::now();
-            match self.walk(root, Asking { is_patient: false, ..EVERYTHING }).await {
+            match self.fetch.walk(&self.current.progress, root, Asking { is_patient: false, ..EVERYTHING }).await {
                 Ok(walked) => {
-                    set.lists.iter().for_each(|list| self.schedule.answered_with(list, began.elapsed()));
+                    set.lists.iter().for_each(|list| self.fetch.schedule.answered_with(list, began.elapsed()));
                     listed.extend(listed_packages(&self.fetch.spool, &walked, Capability::ResourceDump).await?);
                     it.dumps.push(walked);
                 }
@@ -121,7 +121,7 @@ impl Synchronizer {
             true => listed.iter().map(|entry| Listed::of(entry, manifest.clone())).collect(),
             false => packages.drain(..).map(|package| Listed::unlisted(package, manifest.clone())).collect(),
         };
-        let all = self.readings(listed, is_read).await?;
+        let all = self.fetch.readings(listed, is_read, self.tuning.packages).await?;
         it.packages = is_read.then(|| all.iter().map(|(listed, _)| listed.package.clone()).collect());
         let failed = |(listed, reading): &(Listed, Reading)| {
             let (location, why) = (DocumentLocation::Uri(listed.package.clone()), reading.failed.clone()?);
@@ -136,17 +136,24 @@ impl Synchronizer {
         it.shared_names = tokio::task::spawn_blocking(compare).await??;
         self.current.lacks_packages |= !are_current;
         // Failed packages are asked for again, unless the lists have all of them.
-        it.is_settled = are_current && (failed.is_empty() || it.shared_names.is_none());
+        it.dumps_are_read = are_current && (failed.is_empty() || it.shared_names.is_none());
         if is_read {
             // Resources that the lists name come from their addresses.
             it.missing = failed.into_iter().filter(|_| it.shared_names.is_some()).collect();
         }
         Ok(())
     }
+}
 
+impl DocumentFetch {
     /// The known reading of each of these packages. Manifests that are not known are requested where the dumps are `readable`.
-    async fn readings(&mut self, listed: Vec<Listed>, are_readable: bool) -> Result<Vec<(Listed, Reading)>, SyncError> {
-        let packages = self.fetch.packages.clone();
+    async fn readings(
+        &mut self,
+        listed: Vec<Listed>,
+        are_readable: bool,
+        (most, due): (usize, Duration),
+    ) -> Result<Vec<(Listed, Reading)>, SyncError> {
+        let packages = self.packages.clone();
         let known = move || {
             let readings = listed.into_iter().map(|listed| (packages.last_reading(&listed), listed));
             readings.map(|(reading, listed)| (listed, reading)).collect::<Vec<_>>()
@@ -155,10 +162,9 @@ impl Synchronizer {
         let is_unread = |(_, reading): &&mut (Listed, Reading)| are_readable && !reading.is_current;
         let mut unread: Vec<_> = all.iter_mut().filter(is_unread).collect();
         let mut wanted: Vec<Listed> = unread.iter().map(|(listed, _)| listed.clone()).collect();
-        let (most, due) = self.tuning.packages;
         if wanted.len() <= most {
             let (began, mut done) = (Instant::now(), 0);
-            let mut read = request_readings(&self.fetch.packages, wanted.clone());
+            let mut read = request_readings(&self.packages, wanted.clone());
             for known in &mut unread {
                 let next = tokio::time::timeout(due.saturating_sub(began.elapsed()), read.next());
                 let Ok(Some((reading, listed))) = next.await else { break };
@@ -169,10 +175,10 @@ impl Synchronizer {
             }
             wanted.drain(..done);
         }
-        while self.fetch.reading.try_join_next().is_some() {}
-        if !wanted.is_empty() && self.fetch.reading.is_empty() {
+        while self.reading.try_join_next().is_some() {}
+        if !wanted.is_empty() && self.reading.is_empty() {
             tracing::info!(packages = wanted.len(), "manifests of packages are read in the background");
-            self.fetch.reading.spawn(read_all(self.fetch.packages.clone(), wanted));
+            self.reading.spawn(read_all(self.packages.clone(), wanted));
         }
         Ok(all)
     }
@@ -188,16 +194,16 @@ impl Synchronizer {
         let digest = dumps().fold(0, |digest, leaf| digest ^ leaf.document.digest);
         dumps().for_each(|leaf| _ = chosen.leaves_out(leaf.header.from));
         let mut wanted = Vec::new();
-        for entry in listed_packages(&self.fetch.spool, walked, Capability::ChangeDump).await? {
-            let is_contradicted = self.fetch.packages.is_contradicted(&entry.loc);
-            if chosen.children.is_settled(entry.loc.as_str(), digest) && !is_contradicted {
+        for entry in listed_packages(&self.spool, walked, Capability::ChangeDump).await? {
+            let is_contradicted = self.packages.is_contradicted(&entry.loc);
+            if chosen.children.is_done_with(entry.loc.as_str(), digest) && !is_contradicted {
                 chosen.unread.push(entry.loc.as_str().to_owned());
             } else if chosen.asks(&entry, is_contradicted) {
                 wanted.push(entry);
             }
         }
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
-        let mut manifests = request_manifests(&self.fetch.packages, listed);
+        let mut manifests = requested(&self.packages, listed, |packages, listed| packages.stated(listed).boxed());
         let (mut read, mut failed, mut wanted) = (Vec::new(), None, wanted.into_iter());
         while let Some(entry) = wanted.next() {
             let Some((manifest, _)) = manifests.next().await else { break };
@@ -258,9 +264,18 @@ pub fn request_readings(
     packages: &Packages,
     listed: Vec<Listed>,
 ) -> impl Stream<Item = (Reading, Listed)> + Unpin + Send {
+    requested(packages, listed, |packages, listed| packages.read_listed(listed).boxed())
+}
+
+/// Results of `request` for each of `listed`, several requested at a time, in their order.
+fn requested<T: Send + 'static>(
+    packages: &Packages,
+    listed: Vec<Listed>,
+    request: for<'r> fn(&'r Packages, &'r Listed) -> BoxFuture<'r, T>,
+) -> impl Stream<Item = (T, Listed)> + Unpin + Send + use<T> {
     let request = |listed: Listed| {
         let packages = packages.clone();
-        async move { (packages.read_listed(&listed).await, listed) }.boxed()
+        async move { (request(&packages, &listed).await, listed) }.boxed()
     };
     stream::iter(listed.into_iter().map(request).collect::<Vec<_>>()).buffered(REQUESTED_AT_ONCE)
 }
@@ -315,13 +330,12 @@ pub async fn read_dump(
     let listed = listed_packages(spool, walked, Capability::ResourceDump).await?;
     let listed: Vec<_> = listed.iter().map(|entry| Listed::of(entry, Capability::ResourceDumpManifest)).collect();
     dump.packages.extend(listed.iter().map(|listed| listed.package.clone()));
-    let mut manifests = request_manifests(packages, listed);
+    let mut manifests = requested(packages, listed, |packages, listed| packages.stated(listed).boxed());
     while let Some((manifest, Listed { package, .. })) = manifests.next().await {
         match manifest {
             Ok(manifest) => dump.manifests.push(manifest),
             Err(cause) if cause.is_retryable() && !tolerates_failure => return Err(SyncError::Package(cause)),
             Err(cause) => {
-                dump.has_failed |= cause.is_retryable();
                 let why = chain(&cause);
                 tracing::warn!("a package cannot be read: {why}");
                 dump.missing.push(Missing { location: DocumentLocation::Uri(package), entries: 0, why });
@@ -346,15 +360,6 @@ pub async fn listed_packages(spool: &Spool, walked: &Crawled, capability: Capabi
         Ok(packages)
     };
     tokio::task::spawn_blocking(read).await?
-}
-
-/// The manifests of `listed`, several requested at a time, in their order.
-fn request_manifests(
-    packages: &Packages,
-    listed: Vec<Listed>,
-) -> impl Stream<Item = (Result<Manifest, PackageError>, Listed)> + Unpin + Send {
-    let request = |listed: Listed| async move { (packages.stated(&listed).await, listed) }.boxed();
-    stream::iter(listed.into_iter().map(request).collect::<Vec<_>>()).buffered(REQUESTED_AT_ONCE)
 }
 
 /// Enters the resources of a manifest that `chooser` accepts: as resources that exist, or for a set that has lists as packages

@@ -1,5 +1,6 @@
 //! The changes that a first tree would lack, before there is one.
 
+use super::remarks::fail_if_missing;
 use crate::document::Timestamp;
 use crate::source::crawl::Crawled;
 use crate::source::zip::Manifest;
@@ -38,7 +39,7 @@ impl Synchronizer {
 
     /// The error of a tree of `source`, of which nothing was read and this is `missing`.
     pub fn nothing_to_show(&self, source: &Source, missing: &[Missing]) -> SyncError {
-        let refused = self.fail_if_missing(missing).err();
+        let refused = fail_if_missing(&self.config.entry, missing).err();
         refused.unwrap_or_else(|| no_resource_list(&self.config.entry, &offers(source)))
     }
 }

@@ -10,7 +10,7 @@ use crate::platform::scheduling;
 use crate::source::documents::CachedDocument;
 use crate::sync::read_set::{ParsedLists, ReadSet};
 use crate::sync::selection::plan::{ChoicePlan, Chooser, MOST};
-use crate::sync::{Progressing, Stage, SyncError, Synchronizer};
+use crate::sync::{Progressing, Stage, SyncError};
 use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,13 +65,20 @@ fn is_part(bytes: u64, all: u64, least: u64) -> bool {
     bytes >= least.max(all / PART_FRACTION)
 }
 
-impl Synchronizer {
-    /// A parser of the lists of `set`, without lists. `chooser` chooses, and resources are entered under `naming`.
-    pub(in crate::sync) fn list_parser(&self, set: SetId, naming: &Naming, chooser: Arc<Chooser>) -> ListParser {
+impl ListParser {
+    /// A parser of the lists of `set`, without lists. `chooser` chooses, and resources are entered into `catalog` under `naming`. A part has
+    /// `least_part` bytes, at least.
+    pub fn new(
+        catalog: &Arc<Catalog>,
+        spool: &Spool,
+        set: SetId,
+        (naming, chooser): (&Naming, Arc<Chooser>),
+        least_part: u64,
+    ) -> ListParser {
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS);
         let work = ListParsing {
-            catalog: self.catalog.clone(),
-            spool: self.fetch.spool.clone(),
+            catalog: catalog.clone(),
+            spool: spool.clone(),
             set,
             naming: naming.clone(),
             chooser,
@@ -80,12 +87,9 @@ impl Synchronizer {
             entries: AtomicU64::new(0),
             progress: OnceLock::new(),
         };
-        let (parsing, next, least_part) = (Vec::new(), Vec::new(), self.tuning.least_part);
-        ListParser { work: Arc::new(work), parsing, next, bytes: 0, all_bytes: 0, least_part }
+        ListParser { work: Arc::new(work), parsing: Vec::new(), next: Vec::new(), bytes: 0, all_bytes: 0, least_part }
     }
-}
 
-impl ListParser {
     /// Takes the next list in document order.
     pub fn take(&mut self, list: CachedDocument) {
         self.bytes += list.size;

@@ -1,17 +1,16 @@
 //! Baseline synchronization: fetches the lists of every set, which together state what exists.
 
+use super::list_parser::ListParser;
 use super::remarks::explained;
-use crate::catalog::Naming;
+use crate::catalog::{Naming, SetId};
 use crate::document::{Entry, Header};
-use crate::platform::error_chain::chain;
-use crate::source::crawl::{Asking, Child, Crawled, Leaf, crawl};
-use crate::source::{DocumentLocation, Missing, Source, SourceError};
+use crate::source::crawl::{Asking, Child, Crawled, Leaf};
+use crate::source::{Missing, Source};
 use crate::sync::followed_set::FollowedSet;
 use crate::sync::position::Position;
 use crate::sync::read_set::{ParsedLists, ReadSet};
-use crate::sync::scheduler::{Cost, jitter};
 use crate::sync::selection::plan::{ChoicePlan, Chooser};
-use crate::sync::{Scope, Stage, SyncError, Synchronizer};
+use crate::sync::{Scope, SyncError, Synchronizer};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
@@ -26,7 +25,8 @@ impl Synchronizer {
         naming: Option<&Naming>,
         are_needed: bool,
     ) -> Result<Option<Vec<ReadSet>>, SyncError> {
-        let is_in_scope = |set: &FollowedSet| set.list_roots().iter().any(|list| scope.wants(list, &self.schedule));
+        let is_in_scope =
+            |set: &FollowedSet| set.list_roots().iter().any(|list| scope.wants(list, &self.fetch.schedule));
         let (first, others): (Vec<_>, Vec<_>) = sets.iter().partition(|set| is_in_scope(set));
         let mut read = Vec::with_capacity(sets.len());
         for set in first {
@@ -82,7 +82,7 @@ impl Synchronizer {
                 is_patient: true,
                 reached: &reached,
             };
-            let walked = self.walk(list, asking).await;
+            let walked = self.fetch.walk(&self.current.progress, list, asking).await;
             if let Ok(walked) = &walked {
                 children.note(walked, now);
             }
@@ -143,6 +143,11 @@ impl Synchronizer {
         Ok(())
     }
 
+    /// A parser of the lists of `set`.
+    fn list_parser(&self, set: SetId, naming: &Naming, chooser: Arc<Chooser>) -> ListParser {
+        ListParser::new(&self.catalog, &self.fetch.spool, set, (naming, chooser), self.tuning.least_part)
+    }
+
     /// Parses the lists of a set.
     pub(in crate::sync) async fn parse_lists(
         &self,
@@ -153,37 +158,6 @@ impl Synchronizer {
         let mut parser = self.list_parser(read.id, naming, chooser);
         read.list_documents().into_iter().for_each(|list| parser.take(list));
         parser.finish(&self.current.progress).await
-    }
-
-    /// Fetches one document with all below it, and notes when it is due again.
-    pub(in crate::sync) async fn walk(
-        &mut self,
-        root: &DocumentLocation,
-        asking: Asking<'_>,
-    ) -> Result<Crawled, SourceError> {
-        let progress = self.current.progress.clone();
-        let fetching = |so_far| progress(Stage::Fetching(so_far));
-        let began = Instant::now();
-        let walked =
-            crawl(&self.fetch.client, &self.fetch.spool.cache, root, self.config.limits, asking, &fetching).await;
-        let now = Instant::now();
-        match &walked {
-            Ok(walked) => {
-                let cost = Cost { bytes: walked.transferred, took: now - began, max_age: walked.max_age };
-                self.schedule.answered(root, cost, jitter(), now);
-                for index in &walked.indexes {
-                    let found = walked.deviations.iter().find(|it| it.location == index.location);
-                    let deviations = found.map(|it| it.deviations.clone()).unwrap_or_default();
-                    self.fetch.spool.deviations.note(&index.location, &deviations, None);
-                }
-                self.fetch.below.retain(|_, above| above != root);
-                for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
-                    self.fetch.below.insert(entry.loc.clone(), root.clone());
-                }
-            }
-            Err(cause) => self.schedule.failed(root, chain(cause), jitter(), now),
-        }
-        walked
     }
 }
 

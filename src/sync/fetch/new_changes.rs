@@ -176,13 +176,13 @@ impl NewChanges {
     ) -> Result<NewChanges, SyncError> {
         let (mut judge, mut roots) = (Judge::default(), Vec::with_capacity(read.len()));
         for (state, ReadChanges { set, root, documents, unread, notes: read, lost, is_whole, .. }) in read {
-            let (state, documents) = state.settle(documents, &unread, now);
+            let (state, documents) = state.with_documents(documents, &unread, now);
             judge.add_root(documents);
             notes.join(read)?;
             roots.push((set, root, state, lost, is_whole));
         }
         let (news, mut doubtful, mut states) = (judge.judge(notes)?, Vec::new(), Vec::with_capacity(roots.len()));
-        for ((set, root, state, lost, is_whole), doubts) in roots.into_iter().zip(judge.doubts()) {
+        for ((set, root, state, lost, is_whole), doubts) in roots.into_iter().zip(judge.take_doubts()) {
             doubtful.extend(doubts.values().flatten());
             let mut state = state.doubting(doubts);
             if is_whole {

@@ -1,60 +1,65 @@
 //! The own host of a Source, below whose names those of all other hosts stand apart.
 
 use super::spool::Spool;
-use crate::catalog::Naming;
+use crate::catalog::{Catalog, Naming};
 use crate::source::documents::CachedDocument;
 use crate::source::{EntryPoint, Source};
 use crate::sync::read_set::ReadSet;
-use crate::sync::{SyncError, Synchronizer};
+use crate::sync::{SyncConfig, SyncError};
 use std::ops::ControlFlow;
 
-impl Synchronizer {
-    /// The names of a tree that is made of `read`.
-    pub(in crate::sync) async fn naming(&self, source: &Source, read: &[ReadSet]) -> Result<Naming, SyncError> {
-        if let Some(naming) = self.known_naming(source)? {
-            return Ok(naming);
-        }
-        let (spool, lists) =
-            (self.fetch.spool.clone(), read.iter().flat_map(ReadSet::list_documents).collect::<Vec<_>>());
-        let (answered, typed) = (source.own_authority.clone(), self.typed_authority());
-        let decided = tokio::task::spawn_blocking(move || match answered.zip(typed) {
-            Some((answered, typed)) => listed_authority(&spool, &lists, &answered, &typed),
-            None => smallest_authority(&spool, &lists),
-        });
-        self.naming_of(&decided.await??)
+/// The names of a tree that is made of `read`.
+pub async fn naming(
+    config: &SyncConfig,
+    catalog: &Catalog,
+    spool: &Spool,
+    source: &Source,
+    read: &[ReadSet],
+) -> Result<Naming, SyncError> {
+    if let Some(naming) = known_naming(config, catalog, source)? {
+        return Ok(naming);
     }
+    let (spool, lists) = (spool.clone(), read.iter().flat_map(ReadSet::list_documents).collect::<Vec<_>>());
+    let (answered, typed) = (source.own_authority.clone(), config.typed_authority());
+    let decided = tokio::task::spawn_blocking(move || match answered.zip(typed) {
+        Some((answered, typed)) => listed_authority(&spool, &lists, &answered, &typed),
+        None => smallest_authority(&spool, &lists),
+    });
+    config.naming_of(&decided.await??)
+}
 
-    /// The names of a tree of `source`, if they are known before anything is read.
-    pub(in crate::sync) fn known_naming(&self, source: &Source) -> Result<Option<Naming>, SyncError> {
-        let own_authority = match (&self.config.host, &source.own_authority) {
-            (Some(host), _) => Some(host.clone()),
-            (None, Some(answered)) => self.known_authority(answered)?,
-            (None, None) => None,
-        };
-        own_authority.map(|authority| self.naming_of(&authority)).transpose()
-    }
+/// The names of a tree of `source`, if they are known before anything is read.
+pub fn known_naming(config: &SyncConfig, catalog: &Catalog, source: &Source) -> Result<Option<Naming>, SyncError> {
+    let own_authority = match (&config.host, &source.own_authority) {
+        (Some(host), _) => Some(host.clone()),
+        (None, Some(answered)) => known_authority(config, catalog, answered)?,
+        (None, None) => None,
+    };
+    own_authority.map(|authority| config.naming_of(&authority)).transpose()
+}
 
-    /// The own host of an entry point that was `answered` by this host. Behind a redirect to another host it is that of the
-    /// tree that is shown, so that no name changes with what is listed; `None` where there is none yet.
-    fn known_authority(&self, answered: &str) -> Result<Option<Box<str>>, SyncError> {
-        let Some(typed) = self.typed_authority().filter(|typed| **typed != *answered) else {
-            return Ok(Some(answered.into()));
-        };
-        let shown = self.catalog.snapshot()?.naming()?.map(|naming| naming.own_authority);
-        Ok(shown.filter(|shown| *shown == typed || **shown == *answered))
-    }
+/// The own host of an entry point that was `answered` by this host. Behind a redirect to another host it is that of the
+/// tree that is shown, so that no name changes with what is listed; `None` where there is none yet.
+fn known_authority(config: &SyncConfig, catalog: &Catalog, answered: &str) -> Result<Option<Box<str>>, SyncError> {
+    let Some(typed) = config.typed_authority().filter(|typed| **typed != *answered) else {
+        return Ok(Some(answered.into()));
+    };
+    let shown = catalog.snapshot()?.naming()?.map(|naming| naming.own_authority);
+    Ok(shown.filter(|shown| *shown == typed || **shown == *answered))
+}
 
+impl SyncConfig {
     /// `HOST[:PORT]` of the address that a person typed.
     fn typed_authority(&self) -> Option<Box<str>> {
-        match &self.config.entry {
+        match &self.entry {
             EntryPoint::Uri(typed) => Some(typed.authority().into()),
             EntryPoint::File(_) => None,
         }
     }
 
     pub(in crate::sync) fn naming_of(&self, own_authority: &str) -> Result<Naming, SyncError> {
-        let maps = self.config.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
-        Ok(Naming::new(own_authority, maps, self.config.extension_by_type)?)
+        let maps = self.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
+        Ok(Naming::new(own_authority, maps, self.extension_by_type)?)
     }
 }
 

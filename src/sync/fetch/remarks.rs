@@ -10,18 +10,17 @@ use crate::sync::{SyncError, Synchronizer};
 /// Missing parts that a mount names, at most.
 const REMARKS: usize = 10;
 
-impl Synchronizer {
-    /// Fails if parts are `missing`: nothing else is left to show.
-    pub(in crate::sync) fn fail_if_missing(&self, missing: &[Missing]) -> Result<(), SyncError> {
-        let Some(Missing { location, why, .. }) = missing.first() else { return Ok(()) };
-        let others = match missing.len() {
-            1 => String::new(),
-            all => format!("; {} more parts are missing", all - 1),
-        };
-        let entry = &self.config.entry;
-        Err(SyncError::NothingToShow(format!("{entry} has nothing to show: {location}: {why}{others}")))
-    }
+/// Fails if parts of the Source at `entry` are `missing`: nothing else is left to show.
+pub fn fail_if_missing(entry: &EntryPoint, missing: &[Missing]) -> Result<(), SyncError> {
+    let Some(Missing { location, why, .. }) = missing.first() else { return Ok(()) };
+    let others = match missing.len() {
+        1 => String::new(),
+        all => format!("; {} more parts are missing", all - 1),
+    };
+    Err(SyncError::NothingToShow(format!("{entry} has nothing to show: {location}: {why}{others}")))
+}
 
+impl Synchronizer {
     /// Sentences about the tree that is shown: the parts that it lacks, and that it is empty.
     pub fn remarks(&mut self) -> Result<Vec<String>, SyncError> {
         let position = self.position()?;

@@ -17,7 +17,7 @@ impl Synchronizer {
     /// Reads the page, and makes one revision of it where it is another than before.
     pub(in crate::sync) async fn refresh_page(&mut self, step: &Step, page: &Uri) -> Result<RefreshResult, SyncError> {
         let (location, began) = (DocumentLocation::Uri(page.clone()), Instant::now());
-        let naming = Naming { page: Some(page.clone()), ..self.naming_of(page.authority())? };
+        let naming = Naming { page: Some(page.clone()), ..self.config.naming_of(page.authority())? };
         // A DOI may lead to another page now.
         let is_first = step.is_first || self.catalog.snapshot()?.naming()?.is_none_or(|shown| shown != naming);
         let known = if is_first { None } else { self.catalog.snapshot()?.page(page)? };
@@ -28,9 +28,9 @@ impl Synchronizer {
         match &read {
             Ok(_) => {
                 let cost = Cost { bytes: 0, took: now - began, max_age: None };
-                self.schedule.answered(&location, cost, jitter(), now);
+                self.fetch.schedule.answered(&location, cost, jitter(), now);
             }
-            Err(cause) => self.schedule.failed(&location, chain(cause), jitter(), now),
+            Err(cause) => self.fetch.schedule.failed(&location, chain(cause), jitter(), now),
         }
         let Some(PageItems { page: row, entries }) = read? else { return Ok(RefreshResult::Unchanged) };
         if !step.is_first && (row.is_partial || entries.is_empty()) {

@@ -298,8 +298,7 @@ pub fn is_due(snapshot: &Snapshot<'_>, ino: Ino) -> Result<bool, CatalogError> {
 /// The page behind `ino`, which another inode may stand for by now, if it is one and due. `is_asked`: so is one that was read in part.
 fn due_page(snapshot: &Snapshot<'_>, ino: Ino, is_asked: bool) -> Result<Option<DuePage>, CatalogError> {
     let Some(Resource { uri, .. }) = snapshot.resource(ino)?.filter(may_be_page) else { return Ok(None) };
-    let node = snapshot.locate(&uri)?;
-    let Some(resource) = node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten() else { return Ok(None) };
+    let Some(resource) = snapshot.resource_of(&uri)? else { return Ok(None) };
     let (known, version) = (snapshot.page(&uri)?, version(&resource));
     let is_due = known.as_ref().is_none_or(|known| {
         let is_old = Timestamp::now().seconds.saturating_sub(known.read.seconds) > ASKED_AGAIN;

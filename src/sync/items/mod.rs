@@ -58,11 +58,7 @@ pub(super) fn changes_of(
     news: &PageNews,
     changes: &mut Vec<(SetId, NewChange)>,
 ) -> Result<Option<ReadPage>, CatalogError> {
-    let shown = |uri: &Uri| {
-        let node = snapshot.locate(uri)?;
-        Ok::<_, CatalogError>(node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten())
-    };
-    let (known, page) = (snapshot.page(&news.page)?, shown(&news.page)?);
+    let (known, page) = (snapshot.page(&news.page)?, snapshot.resource_of(&news.page)?);
     let row = match (&news.row, &page) {
         // It has left the tree, or is back meanwhile.
         (None, None) | (Some(_), None) => None,
@@ -83,7 +79,7 @@ pub(super) fn changes_of(
     let mut now = HashSet::new();
     for entry in news.entries.iter().flatten().filter(|_| row.is_some()) {
         let stated = || Entry { datetime: page.as_ref().and_then(|page| page.lastmod), ..entry.clone() };
-        match shown(&entry.loc)? {
+        match snapshot.resource_of(&entry.loc)? {
             None => change(Change::Created, stated()),
             Some(it) if !says_the_same(&it, entry) || is_held(snapshot, &entry.loc)? => {
                 change(Change::Updated, stated());

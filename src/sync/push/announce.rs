@@ -6,6 +6,7 @@ use crate::source::DocumentLocation;
 use crate::source::http::{HttpError, Response};
 use crate::sync::changes::{NewChange, just_after};
 use crate::sync::command::{AnnouncedChange, AnnouncedDocuments, Announcement, Scope};
+use crate::sync::fetch::DocumentFetch;
 use crate::sync::{RefreshResult, SyncError, Synchronizer, unwatched};
 use std::collections::{BTreeMap, HashSet};
 use tokio::time::Instant;
@@ -42,33 +43,18 @@ impl Synchronizer {
                 self.discovery.is_stale = true;
                 Scope::Everything
             }
-            Announcement::Everything => self.all_documents(is_retry),
+            Announcement::Everything => self.fetch.all_documents(is_retry),
             Announcement::Document { document, index } => {
-                let root = self.followed_root(document, index.as_ref());
+                let root = self.fetch.followed_root(document, index.as_ref());
                 let of_root = |root| {
                     let children = vec![document.clone()];
                     Scope::Announced(AnnouncedDocuments { roots: vec![root], children, past_caches: is_retry })
                 };
-                root.map_or_else(|| self.all_documents(is_retry), of_root)
+                root.map_or_else(|| self.fetch.all_documents(is_retry), of_root)
             }
         };
         let outcome = self.refresh_of(scope, unwatched()).await?;
         Ok(Checked::wholly(announcement, outcome))
-    }
-
-    fn all_documents(&self, past_caches: bool) -> Scope {
-        let roots = self.schedule.documents().map(|(location, _)| location.clone()).collect();
-        Scope::Announced(AnnouncedDocuments { roots, past_caches, ..AnnouncedDocuments::default() })
-    }
-
-    /// The followed document that a notification means; `None` where it is not known.
-    fn followed_root(&self, document: &Uri, index: Option<&Uri>) -> Option<DocumentLocation> {
-        let is_followed = |uri: &Uri| {
-            let location = DocumentLocation::Uri(uri.clone());
-            self.schedule.documents().any(|(followed, _)| *followed == location).then_some(location)
-        };
-        let above = || self.fetch.below.get(document).cloned();
-        is_followed(document).or_else(|| index.and_then(is_followed)).or_else(above)
     }
 
     /// Asks the resources, of a Source whose changes are announced and listed nowhere. They belong to the first set without change
@@ -90,7 +76,8 @@ impl Synchronizer {
         };
         // In another order each time: those that stay silent hold up no other.
         let asked: HashSet<Uri> = resources.keys().cloned().collect();
-        let answers = self.ask(asked.into_iter().collect(), |answer| answer.map(entry_of)).await;
+        let answers =
+            self.fetch.ask(asked.into_iter().collect(), self.tuning.answers_due, |answer| answer.map(entry_of)).await;
         let (mut changes, mut unseen) = (Vec::new(), resources.clone());
         for (uri, answer) in answers {
             let (known, announced) =
@@ -114,11 +101,27 @@ impl Synchronizer {
     /// The known facts about an announced resource.
     fn known(&self, set: SetId, at: Option<Timestamp>, uri: &Uri) -> Result<KnownResource, CatalogError> {
         let snapshot = self.catalog.snapshot()?;
-        let node = snapshot.locate(uri)?;
-        let resource = node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
+        let resource = snapshot.resource_of(uri)?;
         let stated = at.max(snapshot.journaled(set, uri)?.map(|journaled| journaled.time));
         let hashes = resource.as_ref().map(|resource| resource.hashes.clone());
         Ok(KnownResource { stated, hashes, entry: resource.map_or_else(|| Entry::new(uri.clone()), lasting) })
+    }
+}
+
+impl DocumentFetch {
+    fn all_documents(&self, past_caches: bool) -> Scope {
+        let roots = self.schedule.documents().map(|(location, _)| location.clone()).collect();
+        Scope::Announced(AnnouncedDocuments { roots, past_caches, ..AnnouncedDocuments::default() })
+    }
+
+    /// The followed document that a notification means; `None` where it is not known.
+    fn followed_root(&self, document: &Uri, index: Option<&Uri>) -> Option<DocumentLocation> {
+        let is_followed = |uri: &Uri| {
+            let location = DocumentLocation::Uri(uri.clone());
+            self.schedule.documents().any(|(followed, _)| *followed == location).then_some(location)
+        };
+        let above = || self.below.get(document).cloned();
+        is_followed(document).or_else(|| index.and_then(is_followed)).or_else(above)
     }
 }
 

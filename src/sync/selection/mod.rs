@@ -43,7 +43,7 @@ pub struct Selection {
 impl Selection {
     /// True if `entry`, at `path` in the tree, is chosen by itself. `path` counts only with [`Selection::judges_paths`].
     pub fn chooses(&self, entry: &Entry, path: &str) -> bool {
-        !self.excludes(path) && self.agrees(entry, path) && (self.formats.is_empty() || self.is_record(entry))
+        self.chooses_through(entry, path, Through::default)
     }
 
     /// True if paths count.

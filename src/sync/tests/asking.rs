@@ -251,7 +251,7 @@ async fn a_due_change_list_is_polled_without_the_resource_list() {
     server.asked();
     // What is followed again is due at once.
     let list = DocumentLocation::Uri(server.uri(LIST));
-    destination.synchronizer.schedule.follow([&list], Instant::now());
+    destination.synchronizer.fetch.schedule.follow([&list], Instant::now());
 
     destination.synchronizer.refresh_of(Scope::Due, silent()).await.unwrap();
 

@@ -437,7 +437,7 @@ async fn due_changes_are_followed_while_a_list_is_broken() {
     let created = change(&server, "/e", &format!("change=\"created\" {}", datetime(1)));
     server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &[created]));
     // What is followed for the first time is due at once.
-    destination.synchronizer.schedule.follow([], Instant::now());
+    destination.synchronizer.fetch.schedule.follow([], Instant::now());
 
     destination.synchronizer.refresh_of(Scope::Due, silent()).await.unwrap();
 

@@ -117,13 +117,13 @@ async fn files_of_a_package_go_with_the_last_dump_that_lists_it() {
 
     destination.commit().await;
     destination.synchronizer.tidy().await;
-    destination.synchronizer.tidied().await;
+    destination.synchronizer.writer.tidied().await;
     assert_eq!(kept(), 3, "a manifest of each");
 
     server.put("/dump.xml", dump("resourcedump", &["/2.zip"]));
     destination.commit().await;
     destination.synchronizer.tidy().await;
-    destination.synchronizer.tidied().await;
+    destination.synchronizer.writer.tidied().await;
     assert_eq!(kept(), 2);
 }
 

@@ -1,6 +1,7 @@
 //! Lists that are older than what is shown: a cache's, or the Source's own.
 
 use super::changes::{CHANGES, change, change_list, datetime, resource_list_at, silent, source};
+use super::refresh::LONGEST_STALE;
 use super::*;
 
 /// A Resource List of the third of January.
@@ -11,7 +12,7 @@ fn list_of(server: &Loopback, at: &str, paths: &[&str]) -> Answer {
 
 /// As if all stale lists had been served for as long as it takes to believe them.
 fn age(destination: &mut Destination) {
-    destination.synchronizer.stale_lists.values_mut().for_each(|(_, since)| *since -= stale_list::LONGEST);
+    destination.synchronizer.stale_lists.values_mut().for_each(|(_, since)| *since -= LONGEST_STALE);
 }
 
 #[tokio::test]
@@ -174,7 +175,7 @@ async fn an_older_list_that_comes_and_goes_is_not_believed() {
 
         server.put(LIST, right);
         if between == Scope::Due {
-            destination.synchronizer.schedule.follow([], Instant::now());
+            destination.synchronizer.fetch.schedule.follow([], Instant::now());
         }
         destination.synchronizer.refresh_of(between, silent()).await.unwrap();
         age(&mut destination);

@@ -135,7 +135,7 @@ async fn announcements_of_a_document_that_fails_put_off_no_poll() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.synchronizer.config.poll = Some(Duration::from_millis(500));
-    destination.synchronizer.schedule = Schedule::new(destination.synchronizer.config.poll);
+    destination.synchronizer.fetch.schedule = Schedule::new(destination.synchronizer.config.poll);
     destination.commit().await;
     server.put(LIST, Answer::status(403));
     server.asked();
@@ -171,7 +171,7 @@ async fn a_change_list_that_fails_for_good_slows_no_other() {
     server.put("/more.xml", server.answer("/changes.xml"));
     let mut destination = Destination::of(&server, "/caps.xml");
     // The documents are due often, and the pause after a refresh that fails as a whole is the usual one.
-    destination.synchronizer.schedule = Schedule::new(Some(Duration::from_millis(50)));
+    destination.synchronizer.fetch.schedule = Schedule::new(Some(Duration::from_millis(50)));
     destination.commit().await;
     destination.refresh().await.unwrap();
     server.put("/changes.xml", Answer::status(403));
@@ -200,7 +200,7 @@ async fn the_end_of_live_channels_hurries_the_next_poll() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
-    let schedule = &mut destination.synchronizer.schedule;
+    let schedule = &mut destination.synchronizer.fetch.schedule;
     schedule.set_live(true);
     let locations: Vec<_> = schedule.documents().map(|(location, _)| location.clone()).collect();
     let asked = tokio::time::Instant::now() - scheduler::SHORTEST * 2;

@@ -21,7 +21,7 @@ fn an_unanswered_doubt_of_a_closed_list_is_asked_again() {
     assert!(
         known.doubts() == 1
             && known.children().wants(&child)
-            && !known.children().is_settled(&lists[0].location(), lists[0].digest())
+            && !known.children().is_done_with(&lists[0].location(), lists[0].digest())
     );
     let stored = serde_json::to_string(&known.state).unwrap();
     known.state = serde_json::from_str(&stored).unwrap();

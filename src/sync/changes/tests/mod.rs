@@ -214,11 +214,11 @@ fn look_over(
 ) -> (bool, Looked) {
     let (documents, notes) = documents(before, lists, now);
     let is_joined = known.is_joined_by(&documents, unread);
-    let (state, documents) = known.settle(documents, unread, t(now));
+    let (state, documents) = known.with_documents(documents, unread, t(now));
     let mut judge = Judge::default();
     judge.add_root(documents);
     let mut news = judge.judge(notes).unwrap();
-    let mut known = KnownJournal { state: state.doubting(judge.doubts().remove(0)), ..known.clone() };
+    let mut known = KnownJournal { state: state.doubting(judge.take_doubts().remove(0)), ..known.clone() };
     let mut changes = Vec::new();
     while let Some((_, NewChange { change, time, entry, .. }, is_doubtful)) = news.next_change().unwrap() {
         changes.push(Told { change, time, is_doubtful, entry });
