@@ -23,15 +23,23 @@ impl TreeStore {
     }
 
     /// The rows of `table` within `range`, ascending: keys and checked records.
+    ///
+    /// The row that ends the range is checked too: a damaged key would otherwise hide the rows behind it.
     pub fn rows<'t>(
         &self,
         txn: &'t RoTxn<'_>,
         table: TableId,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
+        (start, end): (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Result<impl Iterator<Item = TableRow<'t>> + use<'t>, CatalogError> {
-        Ok(self.table(table).range(txn, &range)?.map(|pair| {
+        let end = end.map(<[u8]>::to_vec);
+        let rows = self.table(table).range(txn, &(start, Bound::Unbounded))?.map(|pair| {
             let (key, sealed) = pair?;
             Ok((key, unseal(key, sealed)?))
+        });
+        Ok(rows.take_while(move |row: &TableRow<'_>| match (row, &end) {
+            (Ok((key, _)), Bound::Included(end)) => *key <= &end[..],
+            (Ok((key, _)), Bound::Excluded(end)) => *key < &end[..],
+            (Ok(_), Bound::Unbounded) | (Err(_), _) => true,
         }))
     }
 
