@@ -21,7 +21,7 @@ pub struct FetchSpec {
     pub encoding: Option<Box<str>>,
     /// `duplicate` links as (pri, URI), by priority (section 14.2).
     pub mirrors: Vec<(u32, Uri)>,
-    /// `memento` links: this version under a URI of its own (section 14.6).
+    /// `memento` links: this version under its own URI (section 14.6).
     pub mementos: Vec<Uri>,
     /// `timegate`: redirects to the version of a time (RFC 7089, 2.2.2).
     pub timegate: Option<Uri>,

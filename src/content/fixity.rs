@@ -197,7 +197,7 @@ const DIGEST: u64 = 16;
 #[derive(Default)]
 pub struct BlockDigests {
     in_memory: HashMap<u64, u128>,
-    /// A digest lies at its block's number times [`DIGEST`]; 0: there is none.
+    /// Digests at their block's number times [`DIGEST`]; 0: none.
     file: Option<File>,
     in_file: u64,
     /// Behind the last block.

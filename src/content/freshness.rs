@@ -50,7 +50,7 @@ impl Revalidate {
 }
 
 /// How long from `now` bytes that were validated at `validated_at` are current; zero: they are due. A clock set back makes them due,
-/// as a validation cannot lie in the future.
+/// as a validation cannot be in the future.
 pub fn remaining(validated_at: Timestamp, interval: Duration, now: Timestamp) -> Duration {
     match u64::try_from(now.seconds.saturating_sub(validated_at.seconds)) {
         Ok(age) => interval.saturating_sub(Duration::from_secs(age)),

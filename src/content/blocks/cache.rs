@@ -92,7 +92,7 @@ impl BlockCache {
         }
     }
 
-    /// Keeps `bytes` under a reservation of their own; false where the budget has none for them.
+    /// Keeps `bytes` under a separate reservation; false where the budget has none for them.
     pub(in crate::content) fn keep(&self, key: CachedBlock, bytes: Bytes) -> bool {
         let reservation = (weight(&bytes) <= self.most).then(|| self.budget.try_reserve(bytes.len())).flatten();
         let is_kept = reservation.is_some();

@@ -141,7 +141,7 @@ pub(in crate::content) fn read_blocks(range: &Range<u64>, block: impl Fn(u64) ->
     while at < range.end {
         let first = at - at % BLOCK;
         let bytes = block(first)?;
-        // Both lie within a block.
+        // Both are within a block.
         let part = (at - first) as usize..(range.end.min(first + BLOCK) - first) as usize;
         at = first + part.end as u64;
         parts.push(bytes.get(part).map(|part| bytes.slice_ref(part))?);

@@ -237,7 +237,7 @@ impl BlockMap {
     }
 }
 
-/// The first byte of each block in which `range` lies.
+/// The first byte of each block that `range` touches.
 fn blocks(range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
     (range.start - range.start % BLOCK..range.end).step_by(BLOCK as usize)
 }

@@ -37,7 +37,7 @@ impl DownloadTask {
             };
             let is_retryable = error.is_retryable();
             if is_retryable && !was_demanded && self.download.demanded().is_some() {
-                // The deadline was that of a prefetch. The reader that has joined it has one of its own.
+                // The deadline was that of a prefetch. The reader that has joined it has its own.
                 continue;
             }
             let error = ContentError::Fetch { uri: self.spec.uri.clone(), cause: Arc::new(error) };

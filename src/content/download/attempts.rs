@@ -205,13 +205,13 @@ impl DownloadTask {
         match (self.spec.as_of, error) {
             (Some(at), _) if is_elsewhere => ContentError::Unarchived { uri: uri(), at },
             (None, _) if is_elsewhere && self.spec.is_replaced => ContentError::Changed { uri: uri() },
-            // That a member has no address of its own says nothing of what is wrong with it.
+            // The missing address of a member says nothing of what is wrong with the member.
             (_, Some(error)) if is_absent(&error) => self.plan.package_error().unwrap_or(error),
             (_, error) => error.unwrap_or_else(|| self.stalled()),
         }
     }
 
-    /// Goes on where an earlier download of this inode was cut. Bytes that belong to a strong validator of the first place are readable at
+    /// Resumes where an earlier download of this inode was cut. Bytes that belong to a strong validator of the first place are readable at
     /// once; the writer hashes them while the rest comes. Others wait for the verdict, and are of use where a digest is published.
     async fn adopt_partial(&mut self) {
         let length = self.spec.length.or(self.shown);

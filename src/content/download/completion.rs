@@ -168,7 +168,7 @@ impl Content {
     pub(super) fn judge_hosts(&self, faults: &[(Uri, HostFault)], right: Option<&Place>) {
         let (mut failures, now) = (self.failures(), Instant::now());
         for (uri, fault) in faults {
-            // That the resource has changed since is no fault of those that serve what it is now.
+            // Hosts that serve the current version are not at fault where the resource has changed since.
             if *fault == HostFault::Silent || right.is_some_and(Place::is_current) {
                 failures.host_failed(uri.authority(), *fault, now);
             }

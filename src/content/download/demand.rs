@@ -22,7 +22,7 @@ const AHEAD_IN_WINDOW: u64 = 2;
 /// A reader so many bytes beyond the stream is served by an extent.
 const JUMP: u64 = 4 << 20;
 
-/// The kernel reads ahead of a sequential reader twice what the mount lets it, in any order: that is no jump.
+/// The kernel reads ahead of a sequential reader twice what the mount lets it, in any order: that is not a jump.
 const KERNEL_AHEAD: u64 = 8 << 20;
 
 /// Blocks of one extent, at most.
@@ -191,12 +191,12 @@ impl Demand {
         self.followed.values().fold(self.read, |until, end| until.max(*end))
     }
 
-    /// The byte up to which the stream comes as long as no reader goes on.
+    /// The byte up to which the stream comes unless a reader reads further.
     pub(super) fn limit(&self, stream: &Stream) -> u64 {
         if self.prefetches > 0 {
             return u64::MAX;
         }
-        // Readers that wait for the verdict have the whole of it come; when they are gone it goes on for a while.
+        // Readers that wait for the verdict have the whole of it come; when they are gone it continues for a while.
         let is_whole = self.is_whole || stream.length.is_none();
         let more = if is_whole { stream.bounds.unsized_body } else { stream.bounds.unread };
         let whole = match self.left {
@@ -226,7 +226,7 @@ impl Demand {
 
 /// The blocks to request, so that those of `missing` arrive, of an object of `length` bytes. `is_known`: a block is here or on its way.
 ///
-/// A first read gets what it asks for. A reader that goes on, forwards or backwards, gets one block more than it has read so far.
+/// A first read gets what it asks for. A reader that continues, forwards or backwards, gets one block more than it has read so far.
 pub(super) fn window(missing: &Range<u64>, length: u64, is_known: impl Fn(u64) -> bool) -> Range<u64> {
     let lowest = missing.start.saturating_sub(MOST);
     let highest = (missing.end + MOST).min(length.div_ceil(BLOCK));

@@ -34,7 +34,7 @@ pub(in crate::content) struct Download {
     changes: watch::Sender<()>,
     /// The byte up to which the stream comes: [`DownloadState::limit`]. Notifies the task.
     limit: watch::Sender<u64>,
-    /// The first reader that asked for its bytes or its size: from then on the download goes on to its end, and its requests are
+    /// The first reader that asked for its bytes or its size: from then on the download continues to its end, and its requests are
     /// those of a reader.
     requester: watch::Sender<Option<Requester>>,
     /// When the first prefetch that joined it began.

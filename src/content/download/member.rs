@@ -120,7 +120,7 @@ impl DownloadTask {
         loop {
             let was_demanded = self.download.demanded().is_some();
             match self.open_member_once(member).await {
-                // The budget was that of a prefetch. The reader that has joined it has one of its own.
+                // The budget was that of a prefetch. The reader that has joined it has its own.
                 Err(error) if error.is_retryable() && !was_demanded && self.download.demanded().is_some() => {}
                 opened => return opened,
             }

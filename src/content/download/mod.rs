@@ -295,7 +295,7 @@ impl Content {
                     match self.hand_out(spec.ino, download, here, (offset, length)).await {
                         Ok(Some(bytes)) => return Ok(Found::Bytes(bytes)),
                         Ok(None) => refused = Some(attempt),
-                        // The attempt is over, and its file with it: that is no damage. Nor is a block that memory has dropped.
+                        // The attempt is over, and its file with it: that is not damage. Nor is a block that memory has dropped.
                         Err(_) if download.state().is_over(attempt) => {}
                         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
                         Err(error) if damaged >= ROUNDS => return Err(self.unreadable(error)),

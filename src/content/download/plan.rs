@@ -19,7 +19,7 @@ pub(super) enum Place {
     Own(Uri),
     /// A mirror of its current version.
     Mirror(Uri),
-    /// A past version under a permanent URI of its own.
+    /// A past version under its own permanent URI.
     Memento(Uri),
     /// Redirects to the version of a time.
     TimeGate(Uri),
@@ -238,7 +238,7 @@ impl Plan {
     pub(super) fn after(&mut self, failure: Failure, resumable: bool) -> Next {
         match failure {
             Failure::Refused(error) => {
-                // One missing resource is no fault of its host, nor is our own queue.
+                // A missing resource is not a fault of its host, nor is our own queue.
                 let fault = (!is_absent(&error) && !error.is_unsent()).then_some(HostFault::Silent);
                 self.remember(error);
                 self.next_place(fault)
@@ -263,7 +263,7 @@ impl Plan {
             }
             Failure::Wrong(error) => {
                 self.remember(error);
-                // No cache lies between a package and its directory.
+                // There is no cache between a package and its directory.
                 if self.attempts.past_caches || self.place().is_some_and(|place| !place.is_of_host()) {
                     self.next_place(Some(HostFault::Wrong))
                 } else {

@@ -2,8 +2,8 @@
 //!
 //! A connection brings at most its window in a round trip, so several bring several times as much of a line that one does not fill.
 //! Whether one fills it shows at the beginning of the body that was requested first ([`is_growing`]), and again while ranges arrive: where
-//! they fill the line, fewer are enough. The body goes on until it meets a range that arrives. A server that refuses a range loses
-//! nothing by that: the body goes on alone.
+//! they fill the line, fewer are enough. The body continues until it meets a range that arrives. A server that refuses a range loses
+//! nothing by that: the body continues alone.
 //!
 //! Ranges are requested under the body's strong ETag, and begin only before what readers want of the download. Each holds a reservation for
 //! the blocks that it receives and writes. Only the one that comes next goes without: neither a silent host nor another download can keep it.
@@ -156,7 +156,7 @@ impl Ranges {
     }
 
     /// Returns whether the body, which is at `received`, is not needed any more: the next block is here, or a range begins with it. Where a
-    /// range was refused, or the body is faster, the ranges end and the body goes on alone.
+    /// range was refused, or the body is faster, the ranges end and the body continues alone.
     pub(super) fn replace_body(&mut self, received: u64) -> Result<bool, ExtentError> {
         let block = received / BLOCK;
         let mut is_alone = self.in_flight.iter().any(|range| range.blocks.end <= block && !range.has_started());

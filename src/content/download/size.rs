@@ -107,7 +107,7 @@ impl Content {
             if !awaits_whole && is_large {
                 return Ok(None);
             }
-            // A download ends by itself; a caller that cannot wait for that has a deadline of its own.
+            // A download ends by itself; a caller that cannot wait for that has its own deadline.
             let _ = pause.following(download.pause(), changes.changed()).await;
         }
     }
@@ -192,7 +192,7 @@ impl Content {
                 is_first
             });
             match pause.following(&its_pause, answer).await.unwrap_or_else(|| Err(stalled(spec))) {
-                // Its deadline was that of an earlier requester, of a prefetch say. A reader has one of its own.
+                // Its deadline was that of an earlier requester, of a prefetch say. A reader has its own.
                 Err(error) if !is_new && may_repeat && error.is_retryable() => may_repeat = false,
                 answer => return answer,
             }

@@ -63,7 +63,7 @@ impl DownloadTask {
         self.use_memory().await
     }
 
-    /// The object goes to memory alone, when there is enough. That others have it is no fault of the server's: readers wait as long as
+    /// The object goes to memory alone, when there is enough. The server is not at fault where others have it: readers wait as long as
     /// they bear its silence, but not for ever, for what has memory comes as slowly as its readers do.
     pub(super) async fn use_memory(&mut self) -> Result<(), Ended> {
         drop(self.download.publish(|state| state.use_memory()));

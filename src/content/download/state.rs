@@ -54,7 +54,7 @@ static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
 /// The bytes of one attempt.
 #[derive(Default)]
 struct Attempt {
-    /// No two attempts have the same: a block of one is no use to another.
+    /// No two attempts have the same: a block of one is of no use to another.
     number: u64,
     origin: Option<Origin>,
     /// Its head is here.
@@ -198,7 +198,7 @@ impl DownloadState {
         self.attempt.is_damaged
     }
 
-    /// Something arrived, or what delays it is no server's fault.
+    /// Something arrived, or the delay is not a server's fault.
     pub(super) fn touch(&mut self) {
         self.moved = Instant::now();
     }
@@ -210,7 +210,7 @@ impl DownloadState {
     }
 
     /// How long a reader bears that nothing arrives; `stall`: from a server that has answered. A first request may wait for a permit half
-    /// as long again: that others occupy the host is no silence of it, and the request has a deadline of its own.
+    /// as long again: others occupy the host, which is not silent, and the request has its own deadline.
     pub(super) fn patience(&self, stall: Duration) -> Duration {
         if self.received.is_none() { stall.mul_f32(1.5) } else { stall }
     }
@@ -349,7 +349,7 @@ impl DownloadState {
         Progress { frontier, received, has_ranges: self.attempt.origin.is_some() }
     }
 
-    /// The byte up to which the stream comes as long as no reader goes on.
+    /// The byte up to which the stream comes unless a reader reads further.
     pub(super) fn limit(&self) -> u64 {
         let does_pass = self.trust.does_pass();
         let can_hand_out = self.length().is_some() && self.trust.withheld().is_none();
@@ -533,7 +533,7 @@ impl DownloadState {
     }
 }
 
-/// The whole blocks in which `range` lies, of an object of `length` bytes.
+/// The whole blocks that `range` touches, of an object of `length` bytes.
 pub(super) fn whole_blocks(range: &Range<u64>, length: u64) -> Range<u64> {
     range.start - range.start % BLOCK..range.end.next_multiple_of(BLOCK).min(length)
 }

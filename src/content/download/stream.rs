@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A body is held open for so long while no reader goes on.
+/// A body is held open for so long while no reader reads further.
 const HELD_OPEN: Duration = Duration::from_secs(2);
 
 /// Time for which the body of an object in memory is held open: without it all is fetched again.
@@ -64,7 +64,7 @@ impl DownloadTask {
             let begun = Instant::now();
             let chunk = tokio::time::timeout(silence.unwrap_or_else(|| self.patience()), source.next(&uri));
             tokio::pin!(chunk);
-            // What is here goes on to the readers while the server is silent.
+            // Readers get what is here while the server is silent.
             let chunk = loop {
                 tokio::select! {
                     biased;
@@ -255,7 +255,7 @@ impl DownloadTask {
         }
     }
 
-    /// Waits without a body until a reader goes on; not for ever, and while many others are under way not for long.
+    /// Waits without a body until a reader reads further; not for ever, and while many others are under way not for long.
     pub(super) async fn rest(&mut self) -> Result<(), Ended> {
         let mut limit = self.download.limit();
         loop {

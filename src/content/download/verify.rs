@@ -67,7 +67,7 @@ impl Judging {
                 (verdict, seen, written, true)
             }
             (Form::Unasked(Some(coding)), verdict) if is_unverified || matches!(verdict, Verdict::Wrong(_)) => {
-                // The coded bytes lie under the plain name until the verdict.
+                // The coded bytes have the plain name until the verdict.
                 let into = ObjectKey::inode(&format!("{} decoded", self.content.config.source), self.ino);
                 let earlier = self.earlier.filter(|_| is_unverified);
                 let expected = Expected { earlier, ..self.promise.expected.clone() };

@@ -94,7 +94,7 @@ pub struct MetadataError {
     pub cause: heed::Error,
 }
 
-/// The learnt metadata of one mount, persistent; committed in batches by a thread of its own.
+/// The learnt metadata of one mount, persistent; committed in batches by a separate thread.
 pub struct LearntMetadata {
     shared: Arc<Shared>,
     committer: Mutex<Option<JoinHandle<()>>>,

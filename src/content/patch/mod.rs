@@ -58,7 +58,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Reads a document; `None` where it is no JSON, too large, or written in an unknown way.
+    /// Reads a document; `None` where it is not JSON, too large, or written in an unknown way.
     pub fn read(bytes: &[u8]) -> Option<Document> {
         if is_large(bytes) {
             return None;

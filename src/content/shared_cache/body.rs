@@ -29,7 +29,7 @@ pub(in crate::content) struct SharedCopy {
     pub(super) checks: Option<Box<[u32]>>,
 }
 
-/// A body, in order. With CRCs it comes in whole blocks, each of which is checked before it goes on.
+/// A body, in order. With CRCs it comes in whole blocks, each of which is checked before it is handed on.
 pub(in crate::content) struct SharedBody {
     pieces: BoxStream<'static, object_store::Result<Bytes>>,
     copy: Arc<SharedCopy>,

@@ -56,7 +56,7 @@ pub fn shared_cache_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The store, and the path in it below which the shared cache lies. The store's own settings come from the environment, and those of
+/// The store, and the path of the shared cache in it. The store's own settings come from the environment, and those of
 /// `config` override them.
 pub(super) fn open(
     config: &SharedCacheConfig,

@@ -174,7 +174,7 @@ impl Remote {
         };
         let look = look.ok()?;
         let call = Call { priority, within: FIRST_BYTE };
-        // A task of its own: where the store does not answer it holds its permit on, and the reader goes to the Source.
+        // A separate task: where the store does not answer it keeps its permit, and the reader goes to the Source.
         let looking = tokio::spawn(CALL.scope(call, async move {
             let _look = look;
             asked.await

@@ -57,7 +57,7 @@ impl Race {
     }
 }
 
-/// Learns how fast the Source sends this file. A Source that does not answer, or has another version, is no rival.
+/// Learns how fast the Source sends this file. A Source that does not answer, or has another version, is not a rival.
 fn measure(client: &Client, uri: &Uri, length: u64, priority: &Priority) -> watch::Receiver<Option<f64>> {
     let (learnt, rate) = watch::channel(None);
     let (client, range) = (client.clone(), Some((0, Some(SAMPLE.min(length) - 1))));

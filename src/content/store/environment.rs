@@ -26,7 +26,7 @@ impl Environment {
         match checked.and_then(|()| Environment::open_whole(folder)) {
             Err(heed::Error::Mdb(cause)) => {
                 tracing::warn!(folder = %folder.display(), %cause, "a damaged environment is removed");
-                // Both files: a process that still has the old ones open goes on with its pair.
+                // Both files: a process that still has the old ones open keeps using its pair.
                 std::fs::remove_file(&file)?;
                 std::fs::remove_file(folder.join("lock.mdb"))?;
                 Environment::open_whole(folder)

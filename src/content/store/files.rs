@@ -14,9 +14,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Objects lie below it.
+/// The folder of objects.
 pub(super) const OBJECTS: &str = "objects/";
-/// Partials lie below it.
+/// The folder of partials.
 pub(super) const PARTIALS: &str = "tmp/";
 
 /// The file system of the cache folder does not say what is in the page cache (tmpfs, overlayfs): each read would ask in vain.

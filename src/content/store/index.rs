@@ -168,7 +168,7 @@ impl LruIndex {
             // Nothing to write down: a commit waits for the disk.
             return Ok(0);
         }
-        // Without a file record of their own, by damage: nothing else would remove them.
+        // Damage left them without a file record: nothing else would remove them.
         stray.iter().try_for_each(|order| self.database.delete(&mut txn, order).map(|_| ()))?;
         removed.iter().try_for_each(|name| self.remove(&mut txn, &mut sums, name))?;
         kept.iter().try_for_each(|(name, bytes)| self.put(&mut txn, &mut sums, name, (*bytes, Moment::now())))?;

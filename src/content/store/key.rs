@@ -92,7 +92,7 @@ impl ObjectKey {
         format!("{PARTIALS}{self}")
     }
 
-    /// The folder below `objects/` that it lies in: 256 of them, filled evenly by digests and by counted inodes alike.
+    /// Its folder below `objects/`: one of 256, which digests and counted inodes fill evenly.
     pub(super) fn shard(&self) -> &str {
         // Never past the start: every key has at least three bytes, all of them ASCII.
         &self.0[self.0.len() - 2..]

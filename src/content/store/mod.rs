@@ -97,7 +97,7 @@ impl Evicted {
     }
 }
 
-/// Why an object cannot be stored. Reading from the Source goes on without.
+/// Why an object cannot be stored. It is read from the Source without being kept.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Neither quota nor file system has room, after everything that may be evicted was: stream uncached.
@@ -199,7 +199,7 @@ impl Store {
         Ok(Arc::new(store))
     }
 
-    /// Counts what lies below `folder`, which is not the cache's own, in the quota too, up to half of it. Measured in the
+    /// Counts the files below `folder`, which is not the cache's own, in the quota too, up to half of it. Measured in the
     /// background, soon and then each minute.
     pub fn count_folder(&self, folder: &Path) {
         self.cache.count(folder);

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! All numbers are little-endian. Block i covers the bytes from i * [`BLOCK`] on; only the last one may be shorter.
-//! The table stands behind the bytes, so that these lie at their own offsets while their number is still unknown.
+//! The table follows the bytes, so that their offsets in the file are those in the object while the length is still unknown.
 
 use super::files::{drop_pages, read_exact, read_exact_in_memory};
 use super::policy::Moment;

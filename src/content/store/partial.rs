@@ -39,7 +39,7 @@ const ROOM_STEP: u64 = 1 << 20;
 const NOTED_BLOCKS: usize = 8;
 /// CRCs are read from the file for so many blocks at once.
 const READ_BLOCKS: usize = 1 << 14;
-/// A longer header is no validator that a server would know again.
+/// The longest validator that is kept: no server would recognise a longer header.
 const LONGEST_VALIDATOR: u64 = 64 << 10;
 
 /// An object being written. Share it by `Arc`: readers read the blocks that are here, and go on after the commit.
@@ -245,7 +245,7 @@ impl Partial {
     pub fn write(&self, start: u64, bytes: &[u8], policy: EvictionPolicy) -> Result<Vec<Range<u64>>, StoreError> {
         let mut writer = self.writer();
         if writer.tail.as_ref().is_some_and(|tail| tail.length < start + bytes.len() as u64) {
-            // More than the length: it was wrong, and the tail lies where the bytes belong.
+            // More than the length: it was wrong, and the tail is where the bytes belong.
             writer.tail = None;
         }
         let missing = self.open_state()?.missing(start, bytes);
@@ -371,7 +371,7 @@ impl Partial {
         let mut write = || {
             let table = tail.length.div_ceil(BLOCK) * 4;
             if !tail.is_written {
-                // What lies behind the bytes is of no use any more.
+                // What follows the bytes is of no use any more.
                 self.file.set_len(frontier)?;
                 writer.has_tail = true;
                 self.file.write_all_at(&tail.encode(&self.key), tail.length + table)?;

@@ -1,4 +1,4 @@
-//! Removing files of a cache folder, and what lies where one of them belongs and is none: a folder, a link, a pipe.
+//! Removing files of a cache folder, and what is in their place and is not a file: a folder, a link, a pipe.
 
 use super::Evicted;
 use super::files::{PARTIALS, flock, make_folder, open_to_read};

@@ -151,7 +151,7 @@ async fn of_uri(finder: &mut Finder, pasted: &Uri) -> Result<(Uri, Vec<Set>), So
     Ok((answered_by, sets))
 }
 
-/// Returns whether what lies at `uri` should be a document, by its name.
+/// Returns whether `uri` should be a document, by its name.
 fn expects_document(uri: &Uri) -> bool {
     let path = uri.path().to_ascii_lowercase();
     [".xml", ".gz", WELL_KNOWN].iter().any(|ending| path.ends_with(ending))

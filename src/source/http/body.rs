@@ -23,7 +23,7 @@ pub struct Body {
 }
 
 enum BodyState {
-    /// There is no permit any more where all bytes are here.
+    /// The permit is released once all bytes are here.
     Open(reqwest::Response, Option<RequestPermit>),
     Ended,
     Failed,

@@ -175,7 +175,7 @@ impl AddressPolicy {
     }
 }
 
-/// Names that never lie on the public net (RFC 6761, RFC 6762, RFC 9476 and ICANN's reservation of `internal`).
+/// Names that are never on the public net (RFC 6761, RFC 6762, RFC 9476 and ICANN's reservation of `internal`).
 fn is_local_name(name: &str) -> bool {
     let top = name.rsplit('.').next().unwrap_or(name);
     matches!(top, "localhost" | "local" | "internal" | "localdomain")

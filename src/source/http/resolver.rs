@@ -80,7 +80,7 @@ impl NameCache {
         }
     }
 
-    /// Looks `name` up, or joins the look-up in flight. Once begun that goes on to its end, also if no request waits for it any more.
+    /// Looks `name` up, or joins the look-up in flight. Once begun it continues to its end, also if no request waits for it any more.
     async fn look_up<A>(self: &Arc<Self>, name: &str, ask: impl FnOnce() -> A + Send + 'static) -> ResolvedName
     where
         A: Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,

@@ -24,7 +24,7 @@ struct Lasting {
 }
 
 impl WriteFailures {
-    /// A write failed. A folder without room is no failure: other objects may have room. Nor are descriptors that are short.
+    /// A write failed. A folder without room is not a failure: other objects may have room. Nor are descriptors that are short.
     pub(in crate::content::store) fn failed(&self, error: &StoreError) {
         match error {
             StoreError::Io { cause, .. } if !is_shortage(cause) => {}
