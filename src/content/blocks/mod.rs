@@ -7,7 +7,7 @@ pub(super) mod cache;
 pub(super) mod memory;
 
 use super::fixity::BLOCK;
-use super::store::{EvictionPolicy, Object, ObjectKey, Partial, StoreError};
+use super::store::{EvictionPolicy, Object, ObjectKey, Partial, StoreError, lock};
 use crate::platform::ino::Ino;
 use bytes::Bytes;
 use cache::{BlockCache, CachedBlock, Holder};
@@ -15,7 +15,7 @@ use memory::Window;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Destination of the bytes of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +60,11 @@ impl BlockMap {
         BlockMap { backing, cache: Arc::clone(cache), ino, attempt, unreserved: Mutex::default() }
     }
 
-    /// A map in the same place of decoded bytes, in a file.
-    pub(super) fn beside_on_disk(&self, partial: Arc<Partial>) -> BlockMap {
-        BlockMap::on_disk(partial, &self.cache, (self.ino, self.attempt))
-    }
-
-    /// A map in the same place of decoded bytes, in memory.
-    pub(super) fn beside_in_memory(&self) -> BlockMap {
-        BlockMap::in_memory(Window::new(None, 0), &self.cache, (self.ino, self.attempt))
+    /// A map of the decoded bytes of the same attempt: in a file, or in memory where there is none.
+    pub(super) fn decoded(&self, partial: Option<Partial>) -> BlockMap {
+        let memory = || Backing::Memory(Mutex::new(Window::new(None, 0)));
+        let backing = partial.map_or_else(memory, |partial| Backing::Disk(Arc::new(partial)));
+        BlockMap::of(backing, &self.cache, (self.ino, self.attempt))
     }
 
     pub(super) fn sink(&self) -> Sink {
@@ -240,8 +237,4 @@ impl BlockMap {
 /// The first byte of each block that `range` touches.
 fn blocks(range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
     (range.start - range.start % BLOCK..range.end).step_by(BLOCK as usize)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -25,31 +25,36 @@ use std::time::{Duration, Instant};
 /// A shorter object that was cut is rather fetched again than looked for on the disk before every download.
 const WORTH_RESUMING: u64 = 1 << 20;
 
-/// Runs a download to its end.
-pub(super) async fn run_download(content: Arc<Content>, spec: FetchSpec, download: Arc<Download>) {
-    let crash = Crash { content: &content, spec: &spec, download: &download };
-    content.counters.fetch();
-    match DownloadTask::new(Arc::clone(&content), spec.clone(), Arc::clone(&download)).run().await {
-        Ok(completed) => content.completed(&spec, &download, completed),
-        Err(Ended::Failed(error)) => content.failed(&spec, &download, error),
-        Err(Ended::Poisoned(error)) => content.poison(&spec, &download, error),
-        Err(Ended::Yielded(error)) => content.yielded(&spec, &download, error),
+/// A download from its start to its end. Dropped before that, by a panic or because its task was cancelled, it ends the download, so that
+/// no reader waits for it.
+pub(super) struct RunningDownload {
+    content: Arc<Content>,
+    spec: FetchSpec,
+    download: Arc<Download>,
+}
+
+impl RunningDownload {
+    pub(super) fn new(content: &Arc<Content>, spec: &FetchSpec, download: &Arc<Download>) -> RunningDownload {
+        RunningDownload { content: Arc::clone(content), spec: spec.clone(), download: Arc::clone(download) }
     }
-    drop(crash);
+
+    pub(super) async fn run(self) {
+        let RunningDownload { content, spec, download } = &self;
+        content.counters.fetch();
+        match DownloadTask::new(Arc::clone(content), spec.clone(), Arc::clone(download)).run().await {
+            Ok(completed) => content.completed(spec, download, completed),
+            Err(Ended::Failed(error)) => content.failed(spec, download, error),
+            Err(Ended::Poisoned(error)) => content.poison(spec, download, error),
+            Err(Ended::Yielded(error)) => content.yielded(spec, download, error),
+        }
+    }
 }
 
-/// Ends a download whose task was cancelled or panicked, so that no reader waits for it.
-struct Crash<'a> {
-    content: &'a Content,
-    spec: &'a FetchSpec,
-    download: &'a Download,
-}
-
-impl Drop for Crash<'_> {
+impl Drop for RunningDownload {
     fn drop(&mut self) {
         if self.download.outcome().is_none() {
             let error = ContentError::Stalled { uri: self.spec.uri.clone() };
-            self.content.end_without_verdict(self.spec, self.download, Ended::Failed(error));
+            self.content.end_without_verdict(&self.spec, &self.download, Ended::Failed(error));
         }
     }
 }

@@ -51,11 +51,11 @@ use super::trust::Trust;
 use super::{Content, ContentError, Event, FetchSpec};
 use crate::platform::ino::Ino;
 use crate::source::http::Requester;
-use attempts::run_download;
+use attempts::RunningDownload;
 use bytes::Bytes;
 use demand::Bounds;
 use in_flight::{Joining, Waiting};
-use outcome::{Ended, Outcome};
+use outcome::Ended;
 use state::{Here, Look};
 use std::io;
 use std::ops::RangeInclusive;
@@ -231,9 +231,7 @@ impl Content {
         // Before the start, which looks for what is waited for.
         let waiting = wait(&download);
         if is_new {
-            if let Some(outcome) = self.start(spec, &download) {
-                self.end(spec.ino, &download, outcome);
-            }
+            self.start(spec, &download);
         }
         Ok(Joined::UnderWay(download, waiting))
     }
@@ -252,24 +250,24 @@ impl Content {
     }
 
     /// Starts the task of a download that is in the table, unless its object has come since, or must not.
-    fn start(self: &Arc<Self>, spec: &FetchSpec, download: &Arc<Download>) -> Option<Outcome> {
+    fn start(self: &Arc<Self>, spec: &FetchSpec, download: &Arc<Download>) {
+        let running = RunningDownload::new(self, spec, download);
         if let Some(object) = self.local.find(spec) {
-            return Some(Ok(CachedObject::Store(object)));
+            return self.end(spec.ino, download, Ok(CachedObject::Store(object)));
         }
         if self.local.is_poisoned(spec.ino) {
             // An earlier mount may have ended before its name had another inode.
             if self.local.served.remind(spec.ino) {
                 self.local.send_event(Event::Poisoned(spec.ino));
             }
-            return Some(Err(Ended::Poisoned(poisoned(spec))));
+            return self.end(spec.ino, download, Err(Ended::Poisoned(poisoned(spec))));
         }
         let (served, prior) = self.local.prior_serves(spec);
         // Of a past version the Source may well serve another one's bytes: none are handed out before the verdict.
         let is_doubted = spec.is_past() || self.failures().doubted.is_punished(&spec.uri, Instant::now());
         download.change(|state| state.bind((served.blocks, served.version), prior, is_doubted, served.was_passed));
-        let task = self.runtime.spawn(run_download(Arc::clone(self), spec.clone(), Arc::clone(download)));
+        let task = self.runtime.spawn(running.run());
         download.run_by(task.abort_handle());
-        None
     }
 
     /// Waits until `download` has the bytes `(offset, length)`, as long as something arrives. All that a read tries has one deadline, which

@@ -205,12 +205,9 @@ impl Written {
     ) -> Result<(Option<Seen>, Written), WriteError> {
         let (policy, mut verifier) = (self.policy, Verifier::new(algorithm));
         let map = match self.map.sink() {
-            Sink::Store => {
-                let partial = Arc::new(content.local.store.begin(into, None, policy)?);
-                self.map.beside_on_disk(partial)
-            }
+            Sink::Store => self.map.decoded(Some(content.local.store.begin(into, None, policy)?)),
             Sink::Memory if self.map.start() > 0 => return Err(WriteError::TooLarge),
-            Sink::Memory => self.map.beside_in_memory(),
+            Sink::Memory => self.map.decoded(None),
         };
         let mut pending = BytesMut::new();
         let mut at = 0;

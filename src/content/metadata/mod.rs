@@ -8,7 +8,7 @@
 //! The mount is the one that learnt it. A value of another version, or damaged, is unknown.
 
 use super::Verified;
-use super::store::{Environment, ObjectKey, each_value, make_folder};
+use super::store::{Environment, ObjectKey, each_value, lock, make_folder};
 use crate::document::{Digest, Timestamp};
 use crate::platform::ino::Ino;
 use crate::platform::lmdb::Readers;
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -402,10 +402,6 @@ fn decode<T: DeserializeOwned>(value: &[u8], mount: u64) -> Option<T> {
     }
     let (_, _, known): (u8, u64, T) = postcard::from_bytes(value).ok()?;
     Some(known)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ pub(super) fn flock(file: &File) -> io::Result<bool> {
 }
 
 /// The value of a mutex. One that a panicking thread held is as good as any: each change of it is made at once.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(in crate::content) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

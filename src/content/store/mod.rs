@@ -35,13 +35,13 @@ pub use policy::{EvictionPolicy, Moment};
 pub use removal::Removal;
 
 pub(super) use environment::{Environment, each_value};
-pub(super) use files::make_folder;
+pub(super) use files::{lock, make_folder};
 
 pub use crate::content::fixity::BLOCK;
 use crate::document::Timestamp;
 use crate::platform::descriptors::opened;
 use cache::{Cache, FreeSpace};
-use files::{PARTIALS, allocated, flock, lock, same_file};
+use files::{PARTIALS, allocated, flock, same_file};
 use index::LruIndex;
 use partial::Tail;
 use pins::PinFolder;

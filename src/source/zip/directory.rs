@@ -33,6 +33,9 @@ pub(super) const DEFLATED: u16 = 8;
 /// The encrypted bit of the general purpose flags (APPNOTE 4.4.4).
 pub(super) const ENCRYPTED: u16 = 1;
 
+/// The part of a package that is a directory, for a person.
+pub(super) const DIRECTORY: &str = "its directory";
+
 /// Record of one member in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemberRecord {
@@ -336,11 +339,11 @@ fn parse(package: &Uri, file: impl Read + Seek, limit: u64) -> Result<Parsed, Pa
         let (name, member) = (entry.name_raw(), entry.get_metadata());
         start.get_or_insert(member.central_header_start);
         if (parsed.names.len() + parsed.records.len() * CENTRAL_HEADER) as u64 > limit {
-            return Err(too_large(package, limit));
+            return Err(PackageError::too_large(package, DIRECTORY, limit));
         }
         let position = u32::try_from(parsed.names.len());
         let (Ok(position), Ok(name_length)) = (position, u16::try_from(name.len())) else {
-            return Err(too_large(package, limit));
+            return Err(PackageError::too_large(package, DIRECTORY, limit));
         };
         parsed.records.push(MemberRecord {
             header: member.header_start,
@@ -370,10 +373,6 @@ fn method(method: zip::CompressionMethod) -> u16 {
         // Those that the crate could read and this program does not.
         _ => u16::MAX,
     }
-}
-
-pub(super) fn too_large(package: &Uri, limit: u64) -> PackageError {
-    PackageError::TooLarge { package: package.clone(), what: "its directory", limit }
 }
 
 /// A name as text: UTF-8, or the code page 437 of old archives (APPNOTE, appendix D), of which ASCII is the same.

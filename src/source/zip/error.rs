@@ -154,6 +154,10 @@ impl PackageError {
         matches!(self, PackageError::NoMember { .. } | PackageError::Ambiguous { .. } | PackageError::Member { .. })
     }
 
+    pub(super) fn too_large(package: &Uri, what: &'static str, limit: u64) -> PackageError {
+        PackageError::TooLarge { package: package.clone(), what, limit }
+    }
+
     pub(super) fn no_directory(package: &Uri) -> PackageError {
         PackageError::NotZip { package: package.clone(), seen: "a file without a ZIP's directory at its end".into() }
     }

@@ -32,14 +32,12 @@ const STEP: u64 = 16 << 20;
 const SPACE_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// The copies on their way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LocalCopies {
     /// Held for nothing else.
     under_way: Mutex<HashMap<Uri, UnderWay>>,
     /// One of them has released its space.
     released: Notify,
-    /// Bytes that copies may take.
-    limit: u64,
 }
 
 #[derive(Debug)]
@@ -65,11 +63,6 @@ impl Drop for CopyReservation {
 }
 
 impl LocalCopies {
-    /// At most `limit` bytes.
-    pub fn new(limit: u64) -> LocalCopies {
-        LocalCopies { under_way: Mutex::default(), released: Notify::new(), limit }
-    }
-
     fn under_way(&self) -> MutexGuard<'_, HashMap<Uri, UnderWay>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +107,7 @@ impl Packages {
         let copies = &self.shared.copies;
         let mut under_way = copies.under_way();
         let reserved: u64 = under_way.values().map(|copy| copy.bytes).sum();
-        if reserved.saturating_add(bytes) > copies.limit || under_way.contains_key(package) {
+        if reserved.saturating_add(bytes) > self.shared.config.whole || under_way.contains_key(package) {
             return None;
         }
         under_way.insert(package.clone(), UnderWay { bytes, copy });
@@ -180,7 +173,7 @@ impl Packages {
                 None => remote.whole().await?,
             };
             if body.content_length.is_some_and(|bytes| bytes > limit) {
-                return Err(too_large(package, limit));
+                return Err(PackageError::too_large(package, "the whole of it", limit));
             }
             let Some(reservation) = self.reserve(package, body.content_length.unwrap_or(STEP).min(limit), None) else {
                 // The copies that it waits for may need its connection.
@@ -218,7 +211,7 @@ impl Packages {
         while let Some(bytes) = next {
             version.length += bytes.len() as u64;
             if version.length > limit {
-                return Err(too_large(package, limit));
+                return Err(PackageError::too_large(package, "the whole of it", limit));
             }
             self.extend(own, version.length)?;
             file.write(&bytes)?;
@@ -336,8 +329,4 @@ impl Packages {
         let gone = self.directories().into_iter().find(is_own);
         gone.iter().for_each(|gone| self.forget(gone));
     }
-}
-
-fn too_large(package: &Uri, limit: u64) -> PackageError {
-    PackageError::TooLarge { package: package.clone(), what: "the whole of it", limit }
 }

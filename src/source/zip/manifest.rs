@@ -154,7 +154,7 @@ impl Packages {
         let (package, limits) = (directory.package().clone(), self.shared.config.documents);
         let Some((number, inside)) = inside(directory) else { return Err(PackageError::NoManifest { package }) };
         if inside.length > limits.document {
-            return Err(PackageError::TooLarge { package, what: "its manifest.xml", limit: limits.document });
+            return Err(PackageError::too_large(&package, "its manifest.xml", limits.document));
         }
         let path = manifest_file(&self.shared.config.folder, &package, &directory.version, inside);
         if !std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() == inside.length) {

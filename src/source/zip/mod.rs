@@ -38,7 +38,7 @@ use crate::platform::memory_budget::Budget;
 use crate::platform::penalty_box::PenaltyBox;
 use crate::platform::single_flight::SingleFlight;
 use bytes::BytesPlace;
-use directory::{EndRecord, too_large};
+use directory::{DIRECTORY, EndRecord};
 use local_copy::LocalCopies;
 use lru::LruCache;
 use preview::StandIns;
@@ -161,7 +161,7 @@ impl Packages {
         folder::sweep(&config.folder, |name, _| !name.ends_with(".tmp") && !name.ends_with(".directory"))?;
         let failures = PenaltyBox::new(FAILURES);
         let known = Known { directories: LruCache::unbounded(), bytes: 0, failures };
-        let (stand_ins, copies) = (preview::left(&config.folder)?, LocalCopies::new(config.whole));
+        let (stand_ins, copies) = (preview::left(&config.folder)?, LocalCopies::default());
         let contradiction = Notify::new();
         if stand_ins.values().any(|stand_in| stand_in.is_contradicted) {
             contradiction.notify_one();
@@ -232,15 +232,19 @@ impl Packages {
         if let Some(error) = self.failure(package, Piece::Directory) {
             return Err(error);
         }
-        let here = match self.known(package) {
-            Some(known) => Some(known),
-            None => self.left_copy(package).await.map(Arc::new),
-        };
-        let read = match here {
+        let read = match self.here(package).await {
             Some(here) if asked == Asked::Known => Ok(here),
             here => self.read_from_server(remote, here).await,
         };
         self.remember(package, read)
+    }
+
+    /// The directory that is in memory, or that of the local copy; the server is not asked.
+    async fn here(&self, package: &Uri) -> Option<Arc<Directory>> {
+        match self.known(package) {
+            Some(known) => Some(known),
+            None => self.left_copy(package).await.map(Arc::new),
+        }
     }
 
     /// Drops everything of other packages than these and those of which a local copy is on its way.
@@ -370,7 +374,9 @@ impl Packages {
                     }
                     return Ok(directory);
                 }
-                (Err(_), Some(missed)) if end.length - missed > limit => return Err(too_large(package, limit)),
+                (Err(_), Some(missed)) if end.length - missed > limit => {
+                    return Err(PackageError::too_large(package, DIRECTORY, limit));
+                }
                 (Err(PackageError::Damaged { cause: Some(_), .. }), Some(missed)) => {
                     let (range, length) = (missed..end.first, end.first - missed);
                     let body = remote.range(&version, range, Default::default()).await?;

@@ -167,10 +167,7 @@ impl Packages {
             Err(cause) => return Err(cause),
             Ok(copied) => {
                 // A local copy may be of another state of the entry.
-                let here = match self.known(package) {
-                    Some(known) => Some(known),
-                    None => self.left_copy(package).await.map(Arc::new),
-                };
+                let here = self.here(package).await;
                 let is_other = |here: &Arc<Directory>| here.version != version || !version.has_validator();
                 here.filter(is_other).iter().for_each(|here| self.forget(here));
                 return Ok(copied);
@@ -212,11 +209,10 @@ impl Packages {
     /// The manifest of a package that is not to be fetched for it; `None` where its own is cheaper, or the only one.
     async fn stand_in(&self, listed: &Listed, copy: &Uri) -> Option<Manifest> {
         let package = &listed.package;
-        let here = match self.known(package) {
-            Some(known) if known.is_read_in_place() => return None,
-            Some(known) => Some(known),
-            None => self.left_copy(package).await.map(Arc::new),
-        };
+        let here = self.here(package).await;
+        if here.as_ref().is_some_and(|here| here.is_read_in_place()) {
+            return None;
+        }
         let before = self.stand_in_of(package);
         let known = here.as_ref().map(|here| &here.version).or(before.as_ref().map(|before| &before.of.version));
         let version = match self.remote(package).version(known).await.ok()? {
@@ -249,9 +245,14 @@ impl Packages {
     }
 
     pub(super) fn opened_stand_in(&self, package: &Uri, stand_in: &StandIn) -> Result<Manifest, PackageError> {
-        let base = Uri::parse(&stand_in.base).unwrap_or_else(|_| package.clone());
         let path = folder::file(&self.shared.config.folder, package, "copy");
-        Manifest::open(package.clone(), base, path.into(), stand_in.sum, self.shared.config.documents)
+        self.opened(package, &path, &stand_in.base, stand_in.sum)
+    }
+
+    /// The manifest of `package` in a file of the folder.
+    pub(super) fn opened(&self, package: &Uri, path: &Path, base: &str, sum: Sum) -> Result<Manifest, PackageError> {
+        let base = Uri::parse(base).unwrap_or_else(|_| package.clone());
+        Manifest::open(package.clone(), base, path.into(), sum, self.shared.config.documents)
     }
 
     /// Brings the copy here and checks that it is a manifest of the right kind, which leads to members.
@@ -264,8 +265,7 @@ impl Packages {
         while let Some(bytes) = remote.chunk(&mut response.body).await? {
             length += bytes.len() as u64;
             if length > limits.document {
-                let (package, what) = (copy.clone(), "a copy of a manifest");
-                return Err(PackageError::TooLarge { package, what, limit: limits.document });
+                return Err(PackageError::too_large(copy, "a copy of a manifest", limits.document));
             }
             crc.update(&bytes);
             file.write(&bytes)?;

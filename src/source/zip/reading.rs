@@ -52,23 +52,20 @@ impl Packages {
         let path = file(&self.shared.config.folder, &listed.package, "reading");
         let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<ReadingRecord>(&bytes).ok());
         let Some(record) = read.filter(|it| it.package == listed.package.as_str()) else { return Reading::default() };
-        let manifest = record.manifest.and_then(|kept| self.opened(&listed.package, kept).ok());
+        let manifest = record.manifest.and_then(|kept| self.opened_reading(&listed.package, &kept).ok());
         let is_read = if record.failed.is_some() { record.day == today() } else { manifest.is_some() };
         let is_current = is_read && record.state == listed.state;
         Reading { manifest, failed: record.failed, is_current }
     }
 
-    fn opened(&self, package: &Uri, kept: KeptReading) -> Result<Manifest, PackageError> {
+    fn opened_reading(&self, package: &Uri, kept: &KeptReading) -> Result<Manifest, PackageError> {
         let path = self.shared.config.folder.join(&kept.file);
         match self.stand_in_of(package) {
             // The package itself may have corrected it.
             Some(stand_in) if path == file(&self.shared.config.folder, package, "copy") => {
                 self.opened_stand_in(package, &stand_in)
             }
-            _ => {
-                let base = Uri::parse(&kept.base).unwrap_or_else(|_| package.clone());
-                Manifest::open(package.clone(), base, path.into(), kept.sum, self.shared.config.documents)
-            }
+            _ => self.opened(package, &path, &kept.base, kept.sum),
         }
     }
 
