@@ -30,7 +30,7 @@ pub(super) enum Exceeded {
 /// Its buffer is handed out in windows `start..end` that are known to be UTF-8, so that between two refills an event of
 /// the XML reader costs no more than an index.
 pub(super) struct Input<R> {
-    bytes: DecodeReaderBytes<Sniffed<Inflated<R>>, Vec<u8>>,
+    bytes: Decoded<R>,
     /// U+FFFD, which is handed out in place of what is ill-formed, then `CAPACITY` bytes of text.
     buffer: Vec<u8>,
     start: usize,
@@ -56,6 +56,11 @@ pub(super) struct Input<R> {
     pub(super) unknown_encoding: Option<Box<str>>,
 }
 
+enum Decoded<R> {
+    Utf8(Sniffed<Inflated<R>>),
+    Other(DecodeReaderBytes<Sniffed<Inflated<R>>, Vec<u8>>),
+}
+
 enum Inflated<R> {
     Plain(Sniffed<R>),
     Gzip(Gunzip<Sniffed<R>>),
@@ -77,10 +82,16 @@ impl<R: BufRead> Input<R> {
         let unknown = declared_encoding(front).filter(|label| encoding_of_label(label).is_none());
         let unknown_encoding = unknown.map(|label| String::from_utf8_lossy(label).into());
         text.get_mut().0.set_position(bom_length as u64);
-        // Without an encoding it changes nothing: UTF-8 is mended here.
-        let encoding = Some(encoding).filter(|encoding| *encoding != UTF_8);
-        let bytes =
-            DecodeReaderBytesBuilder::new().encoding(encoding).bom_override(false).bom_sniffing(false).build(text);
+        let bytes = if encoding == UTF_8 {
+            Decoded::Utf8(text)
+        } else {
+            let decoder = DecodeReaderBytesBuilder::new()
+                .encoding(Some(encoding))
+                .bom_override(false)
+                .bom_sniffing(false)
+                .build(text);
+            Decoded::Other(decoder)
+        };
         let mut buffer = vec![0; REPLACEMENT.len() + CAPACITY];
         buffer[..REPLACEMENT.len()].copy_from_slice(REPLACEMENT);
         Ok(Input {
@@ -266,6 +277,15 @@ impl<R: BufRead> Read for Input<R> {
         let count = available.read(out)?;
         self.consume(count);
         Ok(count)
+    }
+}
+
+impl<R: BufRead> Read for Decoded<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Decoded::Utf8(bytes) => bytes.read(out),
+            Decoded::Other(bytes) => bytes.read(out),
+        }
     }
 }
 
