@@ -94,7 +94,7 @@ fn parts(known: &Mount) -> Vec<ReportPart> {
     ]
 }
 
-/// The command line of the process, and the file of each NAME in it. Secrets have files of their own, which are not read.
+/// The command line of the process, and the file of each NAME in it. Secrets are in separate files, which are not read.
 fn options(process: Option<u32>) -> String {
     let line = process.and_then(|process| fs::read(format!("/proc/{process}/cmdline")).ok()).unwrap_or_default();
     let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();

@@ -76,13 +76,13 @@ impl Folder {
         let cache = Options::parse(&self.options)?.cache.folder.or_else(default_cache).ok_or_else(|| {
             CliError::new(Exit::Cache, "this user has no default cache folder; name one with -o cache=DIR")
         })?;
-        Ok(CacheFolder::new(cache))
+        Ok(CacheFolder(cache))
     }
 }
 
 fn list(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
     let listing = cache.list()?;
-    print_value(json, &listing, || text(&listing, cache.path(), &Clock::now()))?;
+    print_value(json, &listing, || text(&listing, &cache.0, &Clock::now()))?;
     Ok(Exit::Success)
 }
 

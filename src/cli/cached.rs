@@ -49,7 +49,7 @@ pub fn prefetch(args: PrefetchArgs) -> Result<Exit, CliError> {
     })
 }
 
-/// Does `work` for each mount that has some of `paths`, until it is interrupted. The first exit code that is no success counts.
+/// Does `work` for each mount that has some of `paths`, until it is interrupted. The first exit code other than success counts.
 fn for_each_mount(paths: &[PathBuf], work: impl Fn(&Within) -> Result<Exit, CliError>) -> Result<Exit, CliError> {
     let mut exit = Exit::Success;
     for within in by_mount(paths)? {

@@ -32,7 +32,7 @@ pub struct MountRequest {
 }
 
 impl MountRequest {
-    /// From SOURCE or NAME, the folder, and the options of a command line.
+    /// The request of a command line: SOURCE or NAME, the folder, and options.
     pub fn new(word: &str, directory: Option<PathBuf>, given: OptionWords) -> Result<MountRequest, CliError> {
         if let Some(address) = directory.as_deref().and_then(Path::to_str).filter(|given| is_swapped(word, given)) {
             let what = format!("the Source comes first, then the folder: resyncfs mount {address} {word}");
@@ -131,7 +131,7 @@ pub fn of_user() -> Option<PathBuf> {
     named("XDG_CONFIG_HOME").or_else(home)
 }
 
-/// The file of a NAME and its text; `None` where `word` is no NAME or has no file.
+/// The file of a NAME and its text; `None` where `word` is not a NAME, or has no file.
 pub fn text_of(word: &str) -> Result<Option<(PathBuf, String)>, CliError> {
     let exists = |file: &PathBuf| is_name(word) && !matches!(file.try_exists(), Ok(false));
     let Some(file) = files_of(word).into_iter().find(exists) else { return Ok(None) };
@@ -186,7 +186,7 @@ struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// `None` where `word` is no NAME or has no file.
+    /// `None` where `word` is not a NAME, or has no file.
     fn find(word: &str) -> Result<Option<ConfigFile>, CliError> {
         text_of(word)?.map(|(file, text)| ConfigFile::parse(&text, &file)).transpose()
     }
@@ -217,7 +217,7 @@ impl ConfigFile {
     }
 }
 
-/// Why a line cannot be read. A secret may stand in it, so that only its key is shown.
+/// The reason why a line cannot be read. The line may hold a secret, so only its key is shown.
 fn no_toml(cause: &str, line: &str) -> String {
     let key = line.split_once('=').map(|(key, _)| printable_value(key.trim()));
     match key {

@@ -11,13 +11,8 @@ use std::sync::{Mutex, PoisonError};
 /// The files that options name, as they were when they were last read.
 pub struct CredentialFiles(Mutex<Files>);
 
-#[derive(Clone)]
-struct Files {
-    header: Option<SecretFile>,
-    bearer: Option<SecretFile>,
-    netrc: Option<SecretFile>,
-    certificate: Option<SecretFile>,
-}
+/// The files of header fields, a bearer token, user names with passwords, and a client certificate.
+type Files = [Option<SecretFile>; 4];
 
 #[derive(Clone)]
 struct SecretFile {
@@ -68,30 +63,27 @@ fn stamp(path: &Path) -> Option<Stamp> {
 impl CredentialFiles {
     /// Reads the files that `options` name.
     pub fn open(options: &CredentialOptions) -> Result<CredentialFiles, CliError> {
-        let open = |path: &Option<PathBuf>| path.as_deref().map(SecretFile::open).transpose();
-        let files = Files {
-            header: open(&options.header_file)?,
-            bearer: open(&options.bearer_file)?,
-            netrc: open(&options.netrc)?,
-            certificate: open(&options.cert)?,
-        };
+        let mut files = Files::default();
+        let paths = [&options.header_file, &options.bearer_file, &options.netrc, &options.cert];
+        for (file, path) in files.iter_mut().zip(paths) {
+            *file = path.as_deref().map(SecretFile::open).transpose()?;
+        }
         Ok(CredentialFiles(Mutex::new(files)))
     }
 
     /// The credentials in the files.
     pub fn credentials(&self) -> Result<Credentials, CliError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).credentials()
+        credentials(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The credentials if a file has changed and can be used. Blocks on the disk.
     pub fn changed(&self) -> Option<Credentials> {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut now = files.clone();
-        let all = [&mut now.header, &mut now.bearer, &mut now.netrc, &mut now.certificate];
-        if all.into_iter().flatten().map(SecretFile::reread).filter(|has_changed| *has_changed).count() == 0 {
+        if now.iter_mut().flatten().map(SecretFile::reread).filter(|has_changed| *has_changed).count() == 0 {
             return None;
         }
-        match now.credentials() {
+        match credentials(&now) {
             Ok(credentials) => {
                 *files = now;
                 Some(credentials)
@@ -104,26 +96,24 @@ impl CredentialFiles {
     }
 }
 
-impl Files {
-    fn credentials(&self) -> Result<Credentials, CliError> {
-        let mut headers: Vec<(Box<str>, Box<str>)> = Vec::new();
-        if let Some(file) = &self.header {
-            for line in file.text()?.lines().filter(|line| !line.trim().is_empty()) {
-                let refused = || CliError::at(Exit::Usage, &file.path, "a line is not NAME: VALUE");
-                let (name, value) = line.split_once(':').ok_or_else(refused)?;
-                headers.push((name.trim().into(), value.trim().into()));
-            }
+fn credentials([header, bearer, netrc, certificate]: &Files) -> Result<Credentials, CliError> {
+    let mut headers: Vec<(Box<str>, Box<str>)> = Vec::new();
+    if let Some(file) = header {
+        for line in file.text()?.lines().filter(|line| !line.trim().is_empty()) {
+            let refused = || CliError::at(Exit::Usage, &file.path, "a line is not NAME: VALUE");
+            let (name, value) = line.split_once(':').ok_or_else(refused)?;
+            headers.push((name.trim().into(), value.trim().into()));
         }
-        if let Some(file) = &self.bearer {
-            headers.push(("authorization".into(), format!("Bearer {}", file.text()?.trim()).into()));
-        }
-        Ok(Credentials {
-            headers,
-            netrc: self.netrc.as_ref().map(|file| file.text().map(Into::into)).transpose()?,
-            client_certificate: self.certificate.as_ref().map(|file| file.bytes.clone()),
-            ..Credentials::default()
-        })
     }
+    if let Some(file) = bearer {
+        headers.push(("authorization".into(), format!("Bearer {}", file.text()?.trim()).into()));
+    }
+    Ok(Credentials {
+        headers,
+        netrc: netrc.as_ref().map(|file| file.text().map(Into::into)).transpose()?,
+        client_certificate: certificate.as_ref().map(|file| file.bytes.clone()),
+        ..Credentials::default()
+    })
 }
 
 #[cfg(test)]

@@ -24,20 +24,14 @@ pub struct ListArgs {
     json: bool,
 }
 
-const STATES: &str = "States:\n  \
-    alive     it is served\n  \
-    silent    its process lives and does not answer\n  \
-    starting  it reads the lists of the Source for the first time\n  \
-    dead      its process has died: mount it again, or detach it with resyncfs unmount\n  \
-    detached  unmounted, or in another mount namespace; its process still serves open files\n  \
-    unknown   no record of its process that you may read; ask as root or the user who mounted it";
+const STATES: &str = include_str!("list_states.txt").trim_ascii_end();
 
 /// Runs the command.
 pub fn run(args: ListArgs) -> Result<Exit, CliError> {
     let known = registry::mounts()?;
     let mounts = block_on(async { Ok(futures_util::future::join_all(known.iter().map(listed)).await) })?;
     if mounts.is_empty() && !args.json {
-        // No mount is no failure, and nothing on standard output.
+        // The absence of mounts is not a failure: standard output stays empty.
         let _ = writeln!(std::io::stderr(), "resyncfs: {}", nothing_mounted().message);
         return Ok(Exit::Success);
     }
@@ -54,7 +48,7 @@ struct ListedMount {
     uid: Option<u32>,
     process: Option<u32>,
     state: &'static str,
-    /// What `alive` alone would not tell.
+    /// The limit is reached, which `alive` alone would hide.
     max_download_reached: bool,
 }
 

@@ -71,7 +71,7 @@ pub fn say_refusal(name: &str, refusal: &clap::Error) -> io::Result<()> {
     }
     let message = refusal.render().to_string();
     if refusal.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // The help is no message of a failure.
+        // The help is not a message about a failure.
         return write!(io::stderr(), "{message}");
     }
     // clap quotes the arguments, and begins with this word instead of the program's name.
@@ -85,7 +85,7 @@ pub fn say_failure(name: &str, message: &str) -> io::Result<()> {
     if !stderr_is_journal() {
         return writeln!(output, "{name}: {message}");
     }
-    // Each line of it is an entry of its own.
+    // Each line becomes a separate entry.
     message.lines().try_for_each(|line| writeln!(output, "{ERROR}{name}: {line}"))
 }
 
@@ -101,8 +101,8 @@ const FIELD_PREFIX: &str = "RESYNCFS_";
 /// Bytes sent of one value; a datagram holds some hundred kilobytes in all.
 const LONGEST: usize = 16 << 10;
 
-/// The journal as a target of log lines, by its native protocol (<https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>). Each value is a field
-/// of its own and stands in the message too, which is all that `journalctl` and `systemctl status` show.
+/// The journal as a target of log lines, by its native protocol (<https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>). Each value becomes a field,
+/// and is part of the message too, which is all that `journalctl` and `systemctl status` show.
 struct Journal(UnixDatagram);
 
 /// The journal, where standard error leads to it.

@@ -83,7 +83,7 @@ enum Subcommands {
     Help(help::HelpArgs),
 }
 
-/// How the program ends.
+/// The exit code of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// The command did what was asked.
@@ -117,21 +117,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    const TABLE: &str = "Exit codes:\n   \
-        0  success\n   \
-        1  a failure not named below\n   \
-        2  the command line is wrong\n   \
-        3  the Source does not answer\n   \
-        4  the Source publishes nothing that can be mounted\n   \
-        5  the mount point cannot be used, or there is no mount\n   \
-        6  the same Source is mounted already with the same cache folder\n   \
-        7  the cache folder cannot be used\n   \
-        8  only root and the user of the mount can do this\n   \
-        9  an audit found differences, or a check of the cache found damage\n  \
-        10  the cache is too full for the files to prefetch\n  \
-        11  an audit has no result, because a part of the Source is missing now\n  \
-        12  doctor found a problem that prevents a mount\n \
-        130  interrupted";
+    const TABLE: &str = include_str!("exit_codes.txt").trim_ascii_end();
 }
 
 /// The failure of a command: its message with all causes, and the exit code.
@@ -142,7 +128,7 @@ pub struct CliError {
 }
 
 impl CliError {
-    /// A failure with a message of its own.
+    /// A failure with this message.
     pub fn new(exit: Exit, message: impl Into<String>) -> CliError {
         CliError { exit, message: message.into() }
     }
@@ -292,7 +278,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// Writes to standard output; a reader that stops early (`| head`) is no failure.
+/// Writes to standard output; a reader that stops early (`| head`) is not a failure.
 fn print(text: &str) -> Result<(), CliError> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
@@ -314,7 +300,7 @@ fn print_value(json: bool, value: &impl Serialize, text: impl FnOnce() -> String
 /// Prints on standard error why there is no result for one thing.
 fn complain(what: &str, why: &str) {
     let why = Clock::now().localized(why);
-    // A closed standard error is no failure.
+    // A closed standard error is not a failure.
     let _ = writeln!(io::stderr(), "resyncfs: {}: {}", printable_value(what), printable_value(&why));
 }
 

@@ -55,7 +55,7 @@ pub struct MountArgs {
 /// The process that serves a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
-    /// A process of its own serves the mount.
+    /// A background process serves the mount.
     Yes,
     /// This process serves the mount until it ends.
     No,

@@ -48,12 +48,7 @@ pub struct MountHelperArgs {
     filesystem: Option<String>,
 }
 
-const EXIT_CODES: &str = "Exit codes, as mount(8) has them:\n  \
-    0  mounted\n  \
-    1  wrong arguments, or no permission\n  \
-    2  a failure of this machine (memory, disk, cache folder)\n  \
-    8  interrupted\n \
-    32  the mount failed";
+const EXIT_CODES: &str = include_str!("mount_helper_exit_codes.txt").trim_ascii_end();
 
 /// True if mount(8) called this program: its name tells.
 pub fn is_called_as(program: Option<&OsStr>) -> bool {

@@ -301,7 +301,7 @@ fn find(path: &Path, mounts: &[PathBuf], links: usize) -> io::Result<Option<(Pat
             Component::Normal(name) => resolved.push(name),
             _ => {}
         }
-        // A mount point is not accessed, and is no link.
+        // A mount point is not accessed, and is not a link.
         if mounts.contains(&resolved) {
             if ahead.clone().next() == Some(Component::ParentDir) {
                 continue;

@@ -85,7 +85,7 @@ fn located(args: &PathArgs) -> Result<Vec<(PathBuf, Vec<Located>)>, CliError> {
     }
 }
 
-/// Why `given` is no address, and what may have been meant.
+/// The reason why `given` is not an address, and a guess at what was meant.
 fn no_address(given: &str) -> String {
     let shown = printable_value(&without_userinfo(given));
     match EntryPoint::over_http(given) {
@@ -99,7 +99,7 @@ fn no_address(given: &str) -> String {
     }
 }
 
-/// Why a resource is not in the mount at `directory`, by what the mount knows, and what to do. `asked` says that the lists
+/// The reason why a resource is not in the mount at `directory`, by what the mount knows, and what to do. `asked` says that the lists
 /// were read again.
 fn why(directory: &Path, located: &Located, asked: bool) -> String {
     let shown = directory.display();

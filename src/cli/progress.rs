@@ -15,14 +15,14 @@ const LINE_STEP: Duration = Duration::from_secs(30);
 /// A rate over less time is not shown.
 const MEASURED: Duration = Duration::from_secs(1);
 
-/// How much of one activity is done.
+/// The state of one activity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// `downloading lists`
     pub activity: &'static str,
     /// The things that are counted, in the singular: `file`. Empty if nothing is counted.
     pub unit: &'static str,
-    /// How many are done.
+    /// The number of things done.
     pub done: u64,
     /// The number of all, if it is known.
     pub of: Option<u64>,
@@ -100,13 +100,13 @@ impl Activity {
         self.done < before.done && self.bytes < before.bytes
     }
 
-    /// By what was done so far, and at least what the limit of the host needs. Not for less than a second.
+    /// The time left by what was done so far, and at least what the limit of the host needs. Nothing below a second.
     fn time_left(&self, elapsed: Duration) -> Option<Duration> {
         let least = self.pace.as_ref().map(|pace| Duration::from_secs(pace.least)).filter(|left| !left.is_zero());
         self.time_by_rate(elapsed).max(least)
     }
 
-    /// By bytes where their sum is known, else by the things counted.
+    /// The time left by bytes where their sum is known, else by the things counted.
     fn time_by_rate(&self, elapsed: Duration) -> Option<Duration> {
         let (done, of) = match (self.of_bytes, self.of) {
             (Some(of), _) => (self.bytes, of),
@@ -124,7 +124,7 @@ impl Activity {
 pub struct Progress(Arc<Mutex<Display>>);
 
 impl Progress {
-    /// Starts the display. `logs` says that log lines go to standard error too; then the progress has whole lines of its own.
+    /// Starts the display. `logs` says that log lines go to standard error too; then the progress is printed in whole lines.
     pub fn start(logs: bool) -> Progress {
         let is_live = !logs && std::io::stderr().is_terminal();
         let step = if is_live { LIVE_STEP } else { LINE_STEP };
@@ -164,7 +164,7 @@ impl Progress {
         }
     }
 
-    /// Prints a line of its own, which begins with the program's name.
+    /// Prints a whole line, which begins with the program's name.
     pub fn message(&self, text: &str) {
         lock(&self.0).message(text);
     }

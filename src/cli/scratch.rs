@@ -63,7 +63,7 @@ fn remove_left(parent: &Path, prefix: &str) {
             && entry.metadata().is_ok_and(|it| it.is_dir() && it.uid() == rustix::process::geteuid().as_raw());
         // Nothing else is opened: the open of a pipe would wait for its writer.
         let lock = is_ours.then(|| File::open(entry.path()).ok()).flatten();
-        // Locked until it is gone: else its run could lock it in between, and go on without it.
+        // Locked until it is gone: else its run could lock it in between, and continue without it.
         if let Some(lock) = lock {
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 let _ = fs::remove_dir_all(entry.path());

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// it runs its program, although that one has closed them: some 40 ms, and longer on a machine under load.
 const BRIEF_USE: Duration = Duration::from_secs(2);
 
-/// Between two tries.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Unmount one or more mounts

@@ -3,7 +3,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /status` | the status of the mount |
-//! | `GET /metrics` | the same in numbers for Prometheus; the only answer that is no JSON |
+//! | `GET /metrics` | the same in numbers for Prometheus; the only answer that is not JSON |
 //! | `GET /files` | lines: every file |
 //! | `POST /refresh` | what the refresh did, once it is done; 502 where it failed, 503 where the mount ends |
 //! | `POST /audit` | lines: what an audit finds, as it finds it |
@@ -101,7 +101,7 @@ impl Request {
     }
 }
 
-/// The body of every answer that is no success.
+/// The body of every answer that is not a success.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Failure {
     /// The reason, for a person.
@@ -166,7 +166,7 @@ pub enum EvictEvent {
     Missing(String),
     /// All of it is done.
     Done(EvictSummary),
-    /// The mount could not go on, and why.
+    /// The mount could not continue, and why.
     Failure(String),
 }
 
@@ -202,7 +202,7 @@ pub enum PrefetchEvent {
     },
     /// All that could be downloaded is here.
     Done(PrefetchSummary),
-    /// The mount could not go on, and why.
+    /// The mount could not continue, and why.
     Failure(String),
 }
 

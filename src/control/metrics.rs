@@ -41,13 +41,11 @@ pub fn listening(listen: &str) -> Result<SocketAddr, String> {
 
 /// Answers `GET /metrics` and nothing else on `listener`, until the future is dropped.
 pub async fn serve_metrics(listener: TcpListener, metrics: Metrics) {
-    let nothing = async || failure(StatusCode::NOT_FOUND, "only GET /metrics is served here");
+    let refused = |status| async move || failure(status, "only GET /metrics is served here", None);
     let router = Router::new()
         .route("/metrics", get(async move || reply::metrics(metrics())))
-        .fallback(nothing)
-        .method_not_allowed_fallback(async || {
-            failure(StatusCode::METHOD_NOT_ALLOWED, "only GET /metrics is served here")
-        });
+        .fallback(refused(StatusCode::NOT_FOUND))
+        .method_not_allowed_fallback(refused(StatusCode::METHOD_NOT_ALLOWED));
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // Never closed.

@@ -3,7 +3,8 @@
 use super::api::Failure;
 use crate::platform::text::printable_json;
 use axum::body::Body;
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 use serde::Serialize;
@@ -35,34 +36,19 @@ where
     Box::pin(stream::unfold(receiver, async |mut receiver| receiver.recv().await.map(|it| (json!(it), receiver))))
 }
 
-pub(super) fn lines(lines: Lines) -> Response<Body> {
+pub(super) fn lines(lines: Lines) -> Response {
     let body = Body::from_stream(lines.map(|line| Ok::<_, Infallible>(printable_json(&line) + "\n")));
-    reply(StatusCode::OK, "application/x-ndjson", body)
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
 }
 
-pub(super) fn value(value: &Value) -> Response<Body> {
-    json_reply(StatusCode::OK, value)
+pub(super) fn value(status: StatusCode, value: &Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], printable_json(value) + "\n").into_response()
 }
 
-pub(super) fn failure(status: StatusCode, error: &str) -> Response<Body> {
-    failure_of(status, error, None)
+pub(super) fn failure(status: StatusCode, error: impl Into<String>, kind: Option<String>) -> Response {
+    value(status, &json!(Failure { error: error.into(), kind }))
 }
 
-pub(super) fn failure_of(status: StatusCode, error: &str, kind: Option<String>) -> Response<Body> {
-    json_reply(status, &json!(Failure { error: error.to_owned(), kind }))
-}
-
-pub(super) fn metrics(text: String) -> Response<Body> {
-    reply(StatusCode::OK, CONTENT_TYPE, Body::from(text))
-}
-
-fn json_reply(status: StatusCode, value: &Value) -> Response<Body> {
-    reply(status, "application/json", Body::from(printable_json(value) + "\n"))
-}
-
-fn reply(status: StatusCode, media_type: &'static str, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-    response
+pub(super) fn metrics(text: String) -> Response {
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }

@@ -6,7 +6,8 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract;
 use axum::extract::connect_info::{ConnectInfo, Connected};
-use axum::http::{Method, Response, StatusCode};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
 use axum::serve::IncomingStream;
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
@@ -56,11 +57,11 @@ where
     let respond = async move |ConnectInfo(peer): ConnectInfo<Peer>, request: extract::Request| {
         // The modes of the socket and its folder forbid others too, but an administrator may change these.
         if !peer.may_ask(rustix::process::geteuid().as_raw()) {
-            return reply::failure(StatusCode::FORBIDDEN, "only root and the user of the mount can query it");
+            return reply::failure(StatusCode::FORBIDDEN, "only root and the user of the mount can query it", None);
         }
         let request = match parsed(request, STALLED).await {
             Ok(request) => request,
-            Err((status, error)) => return reply::failure(status, &error),
+            Err((status, error)) => return reply::failure(status, error, None),
         };
         if !request.is_answered_in_lines() {
             return response(answer(request).await, None);
@@ -72,7 +73,7 @@ where
                 let error = format!(
                     "{MAX_LISTENERS} audits, prefetches and listings run already; try again when some have ended"
                 );
-                reply::failure(StatusCode::SERVICE_UNAVAILABLE, &error)
+                reply::failure(StatusCode::SERVICE_UNAVAILABLE, error, None)
             }
         }
     };
@@ -107,13 +108,13 @@ async fn parsed(request: extract::Request, patience: Duration) -> Result<Request
 }
 
 /// `permit` is held until the last line is taken.
-fn response(answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Response<Body> {
+fn response(answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Response {
     match answer {
-        Answer::Value(value) => reply::value(&value),
+        Answer::Value(value) => reply::value(StatusCode::OK, &value),
         Answer::Metrics(text) => reply::metrics(text),
         Answer::Lines(lines) => reply::lines(lines).map(|body| while_taken(body, STALLED, permit)),
-        Answer::Failed { why, kind } => reply::failure_of(StatusCode::BAD_GATEWAY, &why, kind),
-        Answer::Ending => reply::failure(StatusCode::SERVICE_UNAVAILABLE, "the mount is ending"),
+        Answer::Failed { why, kind } => reply::failure(StatusCode::BAD_GATEWAY, why, kind),
+        Answer::Ending => reply::failure(StatusCode::SERVICE_UNAVAILABLE, "the mount is ending", None),
     }
 }
 

@@ -9,7 +9,7 @@
 //! | `ESTALE` | the inode does not exist any more, or its version is no longer served: look the name up again |
 //! | `EINTR` | the program that asked has ended; no program sees it |
 //! | `EAGAIN` | the kernel reads too far ahead; it asks again for what a program needs |
-//! | `EDQUOT` | the run has downloaded as much as `max-download=` allows: what is here goes on |
+//! | `EDQUOT` | the run has downloaded as much as `max-download=` allows: files that are here can still be read |
 //! | `EIO` | everything else that failed on the way to the right bytes: 404, 410, timeouts, wrong bytes, the cache |
 
 use crate::catalog::CatalogError;

@@ -54,7 +54,7 @@ impl Adapter {
         Adapter { fs, notices, heartbeat, opens_alone: false }
     }
 
-    /// Runs all of a handler. Where it panics the reply that it has is dropped, which answers EIO, and the thread goes on: fuser would end the
+    /// Runs all of a handler. Where it panics its reply is dropped, which answers EIO, and the thread continues: fuser would end the
     /// mount. The heartbeat shows how long it takes.
     fn handle(&self, operation: &'static str, handler: impl FnOnce()) {
         let _busy = self.heartbeat.busy();
@@ -71,17 +71,17 @@ impl Adapter {
             let result = AssertUnwindSafe(operation).catch_unwind().await;
             reply(result.unwrap_or_else(|panic| Err(FsError::Panic(panic_text(&*panic)))));
         };
-        self.fs.runtime().spawn(task.in_current_span());
+        self.fs.runtime.spawn(task.in_current_span());
     }
 
     /// READ: at once what is in memory, all else in the background.
     fn begin_to_read(&self, read: ReadRequest, reply: ReplyData) {
         let ReadRequest { ino, offset, thread, .. } = read;
-        let program = self.fs.programs().of(thread);
+        let program = self.fs.programs.of(thread);
         let later = match self.fs.read(read) {
             Ok(ReadAnswer::Later(later)) => later,
             Ok(ReadAnswer::Bytes(bytes)) => {
-                self.fs.programs().read(&program, bytes.len());
+                self.fs.programs.read(&program, bytes.len());
                 reply.data(&bytes);
                 if offset == 0 {
                     self.fs.note_local_hit(Consumer::Bytes, ino, thread);
@@ -93,12 +93,12 @@ impl Adapter {
         let counting = Arc::clone(&self.fs);
         self.answer_later(later, move |result| match result {
             Ok(bytes) => {
-                counting.programs().read(&program, bytes.len());
+                counting.programs.read(&program, bytes.len());
                 reply.data(&bytes);
             }
             Err(error) => {
                 if matches!(error, FsError::Denied(_)) {
-                    counting.programs().refused(&program);
+                    counting.programs.refused(&program);
                 }
                 reply.error(failed("read", INodeNo(ino.0), &error));
             }
@@ -186,7 +186,7 @@ impl fuser::Filesystem for Adapter {
             }
             Ok(None) => {
                 tracing::debug!(parent = parent.0, ?name, "no such name");
-                reply.entry(&self.fs.options().negative_ttl, &self.fs.no_attributes(), GENERATION);
+                reply.entry(&self.fs.options.negative_ttl, &self.fs.no_attributes(), GENERATION);
             }
             Err(error) => reply.error(failed("lookup", parent, &error)),
         });
@@ -204,7 +204,7 @@ impl fuser::Filesystem for Adapter {
                 let (fs, counting, thread) = (Arc::clone(&self.fs), Arc::clone(&self.fs), req.pid());
                 self.answer_later(async move { fs.sized(&file).await }, move |result| {
                     if matches!(result, Err(FsError::Denied(_))) {
-                        counting.programs().refused(&counting.programs().of(thread));
+                        counting.programs.refused(&counting.programs.of(thread));
                     }
                     reply_attributes(reply, ino, result);
                 });
@@ -262,9 +262,7 @@ impl fuser::Filesystem for Adapter {
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
         let _span = trace_span!("statfs").entered();
         self.handle("statfs", || match self.fs.statistics() {
-            Ok(all) => {
-                reply.statfs(all.blocks, 0, 0, all.files, 0, BLOCK_SIZE, super::NAME_MAX as u32, BLOCK_SIZE);
-            }
+            Ok((blocks, files)) => reply.statfs(blocks, 0, 0, files, 0, BLOCK_SIZE, super::NAME_MAX as u32, BLOCK_SIZE),
             Err(error) => reply.error(failed("statfs", ino, &error)),
         });
     }
@@ -276,7 +274,7 @@ impl fuser::Filesystem for Adapter {
                 return reply_xattr("getxattr", reply, ino, self.fs.xattr(Ino(ino.0), name.as_bytes(), size));
             }
             let (fs, name) = (Arc::clone(&self.fs), name.to_owned());
-            let value = self.fs.runtime().spawn_blocking(move || fs.xattr(Ino(ino.0), name.as_bytes(), size));
+            let value = self.fs.runtime.spawn_blocking(move || fs.xattr(Ino(ino.0), name.as_bytes(), size));
             let value = async move { value.await.unwrap_or_else(|broken| Err(FsError::Panic(broken.to_string()))) };
             self.answer_later(value, move |result| reply_xattr("getxattr", reply, ino, result));
         });

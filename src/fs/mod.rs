@@ -96,23 +96,24 @@ impl Default for FsOptions {
 }
 
 /// The sets of the Source that are followed, by number, with the URIs of their Capability Lists.
-type SetNames = dyn Fn() -> Vec<(SetId, String)> + Send + Sync;
+pub type SetNames = dyn Fn() -> Vec<(SetId, String)> + Send + Sync;
 
 /// The operations.
 pub struct Filesystem {
     catalog: Arc<Catalog>,
     content: Arc<Content>,
     options: FsOptions,
-    /// The value of the root's `user.resyncfs.control`.
-    control_socket: Option<PathBuf>,
-    /// For the root's `user.resyncfs.sets`.
-    set_names: Option<Box<SetNames>>,
+    /// The path of the mount's control socket, for the root's `user.resyncfs.control`.
+    pub control_socket: Option<PathBuf>,
+    /// The names of the Source's sets, for the root's `user.resyncfs.sets`.
+    pub set_names: Option<Box<SetNames>>,
     runtime: tokio::runtime::Handle,
-    programs: Arc<Programs>,
+    /// The programs whose reads are counted, for some of which nothing is fetched.
+    pub programs: Arc<Programs>,
     prefetch: Arc<Prefetch>,
     read_limit: Arc<ReadLimit>,
     /// Receives files that are read and folders that are listed, where landing pages are followed.
-    opened: Option<mpsc::Sender<Ino>>,
+    pub opened: Option<mpsc::Sender<Ino>>,
 }
 
 impl Filesystem {
@@ -138,36 +139,11 @@ impl Filesystem {
         }
     }
 
-    /// Adds the path of the mount's control socket, which the root shows.
-    pub fn with_control_socket(self, path: PathBuf) -> Filesystem {
-        Filesystem { control_socket: Some(path), ..self }
-    }
-
-    /// Adds the names of the Source's sets, which the root shows by their numbers.
-    pub fn with_set_names(self, names: impl Fn() -> Vec<(SetId, String)> + Send + Sync + 'static) -> Filesystem {
-        Filesystem { set_names: Some(Box::new(names)), ..self }
-    }
-
-    /// Counts reads by `programs`, for some of which nothing is fetched.
-    pub fn with_programs(self, programs: Arc<Programs>) -> Filesystem {
-        Filesystem { programs, ..self }
-    }
-
-    /// Sends each inode that is opened to `opened`.
-    pub fn with_opened(self, opened: Option<mpsc::Sender<Ino>>) -> Filesystem {
-        Filesystem { opened, ..self }
-    }
-
     /// Hands on that a file is read, or a folder listed. Where too many wait, the next time will do.
     pub fn opened(&self, ino: Ino) {
         if let Some(opened) = &self.opened {
             let _ = opened.try_send(ino);
         }
-    }
-
-    /// The programs that read.
-    pub fn programs(&self) -> &Programs {
-        &self.programs
     }
 
     /// Why nothing may be fetched for this thread (`deny=`); `None`: fetching is allowed.
@@ -180,15 +156,5 @@ impl Filesystem {
         let (catalog, content) = (Arc::clone(&self.catalog), Arc::clone(&self.content));
         let prefetch = Prefetch::new(catalog, content, self.options.clone(), self.runtime.clone(), limit);
         Filesystem { prefetch: Arc::new(prefetch), ..self }
-    }
-
-    /// How the tree is shown.
-    pub fn options(&self) -> &FsOptions {
-        &self.options
-    }
-
-    /// Runtime of the operations that wait.
-    pub fn runtime(&self) -> &tokio::runtime::Handle {
-        &self.runtime
     }
 }

@@ -153,11 +153,20 @@ impl Programs {
     }
 
     fn find(&self, thread: u32) -> Program {
-        let Some(names) = names_of(thread) else { return Program { name: UNKNOWN.into(), denied: None, process: 0 } };
+        self.named(thread).unwrap_or_else(|| Program { name: UNKNOWN.into(), denied: None, process: 0 })
+    }
+
+    /// The program by the names of a thread and its process (proc(5), `comm` and `Tgid` of `status`); `None` where it is gone or hidden.
+    fn named(&self, thread: u32) -> Option<Program> {
+        let own = comm(thread)?;
+        let status = fs::read(format!("/proc/{thread}/status")).ok()?;
+        let leader = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Tgid:"))?;
+        let leader: u32 = std::str::from_utf8(leader).ok()?.trim().parse().ok()?;
+        let process = if leader == thread { own.clone() } else { comm(leader)? };
         let text = |name: &[u8]| String::from_utf8_lossy(name).into();
         let is_denied = |name: &&Vec<u8>| self.denied.iter().any(|denied| **denied == ***name);
-        let denied = [&names.thread, &names.process].into_iter().find(is_denied);
-        Program { name: text(&names.process), denied: denied.map(|name| text(name)), process: names.leader }
+        let denied = [&own, &process].into_iter().find(is_denied).map(|name| text(name));
+        Some(Program { name: text(&process), denied, process: leader })
     }
 
     fn seen(&self) -> MutexGuard<'_, SeenPrograms> {
@@ -169,12 +178,11 @@ impl Programs {
 /// program that shows extended attributes alone. Where the system call is unknown (proc(5), `syscall`, needs the right to trace the
 /// thread) the program alone decides.
 pub fn needs_no_size(thread: u32) -> bool {
-    let without_size = |call: &SystemCall| match call.number {
-        libc::SYS_statx => call.arguments.get(3).is_some_and(|mask| mask & u64::from(SIZED) == 0),
+    let without_size = |(number, arguments): (libc::c_long, Vec<u64>)| match number {
+        libc::SYS_statx => arguments.get(3).is_some_and(|mask| mask & u64::from(SIZED) == 0),
         number => XATTR_CALLS.contains(&number),
     };
-    call_of(thread).is_some_and(|call| without_size(&call))
-        || comm(thread).is_some_and(|name| XATTR_PROGRAMS.contains(&&name[..]))
+    call_of(thread).is_some_and(without_size) || comm(thread).is_some_and(|name| XATTR_PROGRAMS.contains(&&name[..]))
 }
 
 /// SIGKILL in the masks of proc(5). The kernel adds it to the pending signals of each thread where another signal ends the process.
@@ -191,37 +199,14 @@ pub(super) fn is_gone(process: u32) -> bool {
     masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & KILLED != 0)
 }
 
-struct ThreadNames {
-    thread: Vec<u8>,
-    process: Vec<u8>,
-    /// The process's number.
-    leader: u32,
-}
-
-/// The names of a thread and its process (proc(5), `comm` and `Tgid` of `status`); `None` where it is gone or hidden.
-fn names_of(thread: u32) -> Option<ThreadNames> {
-    let own = comm(thread)?;
-    let status = fs::read(format!("/proc/{thread}/status")).ok()?;
-    let leader = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Tgid:"))?;
-    let leader: u32 = std::str::from_utf8(leader).ok()?.trim().parse().ok()?;
-    let process = if leader == thread { own.clone() } else { comm(leader)? };
-    Some(ThreadNames { thread: own, process, leader })
-}
-
-/// A system call with its arguments.
-struct SystemCall {
-    number: libc::c_long,
-    arguments: Vec<u64>,
-}
-
-/// The system call that a thread waits in; `None`: none, or unknown.
-fn call_of(thread: u32) -> Option<SystemCall> {
+/// The number and the arguments of the system call that a thread waits in; `None`: none, or unknown.
+fn call_of(thread: u32) -> Option<(libc::c_long, Vec<u64>)> {
     for _ in 0..TRIES {
         let call = fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
         let mut words = call.split_ascii_whitespace();
         if let Some(number) = words.next().and_then(|number| number.parse().ok()) {
             let argument = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or(u64::MAX);
-            return Some(SystemCall { number, arguments: words.map(argument).collect() });
+            return Some((number, words.map(argument).collect()));
         }
         std::thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! What a cache folder holds: listed, verified and cleared, also while mounts use it. [`super::identity`] draws the folder.
+//! The content of a cache folder: listed, verified and cleared, also while mounts use it. [`super::identity`] draws the folder.
 
 use super::MountError;
 use super::identity::CLEARED;
@@ -14,10 +14,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// A cache folder.
-pub struct CacheFolder {
-    cache: PathBuf,
-}
+/// A cache folder, which need not exist.
+pub struct CacheFolder(pub PathBuf);
 
 /// One tree: a Source with the options that make it this tree.
 #[derive(Clone, Debug, Serialize)]
@@ -34,7 +32,7 @@ pub struct KeptTree {
     pub objects: u64,
     /// Bytes of these objects. An object of several trees counts in each.
     pub object_bytes: u64,
-    /// When it was last mounted or read.
+    /// The time when it was last mounted or read.
     pub last_used: Option<Timestamp>,
     /// Its mount point, while it is mounted.
     pub mounted: Option<String>,
@@ -81,7 +79,7 @@ pub struct Verification {
 /// The result of [`CacheFolder::clear`].
 #[derive(Clone, Debug, Default)]
 pub struct Cleared {
-    /// How many trees were removed.
+    /// The number of trees that were removed.
     pub trees: usize,
     /// Chosen trees that stay because they are mounted.
     pub in_use: Vec<KeptTree>,
@@ -108,16 +106,6 @@ impl References {
 }
 
 impl CacheFolder {
-    /// The folder `cache`, which need not exist.
-    pub fn new(cache: PathBuf) -> CacheFolder {
-        CacheFolder { cache }
-    }
-
-    /// The folder.
-    pub fn path(&self) -> &Path {
-        &self.cache
-    }
-
     /// Every tree and its size. Reads the learnt metadata of each tree.
     pub fn list(&self) -> Result<CacheListing, MountError> {
         let inventory = self.inventory();
@@ -142,7 +130,7 @@ impl CacheFolder {
 
     /// Reads every object and removes damaged ones; `report` gets the result of each. Uses no network.
     pub fn verify(&self, report: &mut dyn FnMut(&ObjectKey, &Checked)) -> Result<Verification, MountError> {
-        entries(&self.cache.join("content"))?;
+        entries(&self.0.join("content"))?;
         let mut inventory = self.inventory();
         let mut verification = Verification::default();
         for (key, _) in inventory.objects() {
@@ -198,7 +186,7 @@ impl CacheFolder {
         let goes = |key: &ObjectKey| !needed.has(key) && (name.is_none() || gone.has(key));
         let mut inventory = self.inventory();
         for (key, _) in inventory.objects().chain(inventory.partials()).filter(|(key, _)| goes(key)) {
-            match inventory.remove(&key).map_err(MountError::cache(&self.cache))? {
+            match inventory.remove(&key).map_err(MountError::cache(&self.0))? {
                 Evicted::Absent => {}
                 Evicted::Kept => cleared.kept += 1,
                 Evicted::Bytes(bytes) => {
@@ -262,11 +250,11 @@ impl CacheFolder {
     }
 
     fn inventory(&self) -> Inventory {
-        Inventory::open(&self.cache.join("content"))
+        Inventory::open(&self.0.join("content"))
     }
 
     fn mounts(&self) -> PathBuf {
-        self.cache.join("mounts")
+        self.0.join("mounts")
     }
 
     fn folder(&self, tree: &KeptTree) -> PathBuf {

@@ -11,7 +11,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-/// Which side of the fork this is.
+/// The side of the fork that a process is on.
 pub enum Side {
     /// The process that was called: the child's exit code, or 0 once the tree is there.
     Parent(u8),
@@ -61,7 +61,7 @@ impl Waiting {
         let null = File::options().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&null)?;
         dup2_stdout(&null)?;
-        // Under systemd the journal goes on reading standard error.
+        // Under systemd the journal keeps reading standard error.
         if !stderr_is_journal() {
             dup2_stderr(&null)?;
         }

@@ -3,7 +3,7 @@
 //! A container without the right to mount gets its mount so: from the driver of its node (CSI), or from fusermount3. Nothing is mounted
 //! or unmounted here; the mount ends with its connection.
 
-use super::mountpoint::{self, Mounted, bad_descriptor as wrong, check_descriptor, descriptor};
+use super::mountpoint::{self, MountPoint, Mounted, bad_descriptor as wrong, check_descriptor, descriptor};
 use super::{MountConfig, MountError};
 use crate::fs::session::mount_options;
 use fuser::{Filesystem, Session, SessionACL};
@@ -56,16 +56,17 @@ impl Descriptor {
         &self.name
     }
 
-    /// See the field.
-    pub(super) fn device(&self) -> Option<&str> {
-        self.device.as_deref()
-    }
-
     /// Serves it. The kernel checks who may enter, by the options of the mount.
-    pub(super) fn session<F: Filesystem>(self, config: &MountConfig, filesystem: F) -> Result<Session<F>, MountError> {
-        let Descriptor { opened, name, .. } = self;
-        Session::from_fd(filesystem, opened, SessionACL::All, mount_options(&config.session))
-            .map_err(|cause| MountError::Kernel { directory: name, hint: String::new(), cause })
+    pub(super) fn session<F: Filesystem>(
+        self,
+        config: &MountConfig,
+        filesystem: F,
+    ) -> Result<(Session<F>, MountPoint), MountError> {
+        let Descriptor { opened, device, name: directory } = self;
+        match Session::from_fd(filesystem, opened, SessionACL::All, mount_options(&config.session)) {
+            Ok(session) => Ok((session, MountPoint { directory, device, is_own: false })),
+            Err(cause) => Err(MountError::Kernel { directory, hint: String::new(), cause }),
+        }
     }
 }
 

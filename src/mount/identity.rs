@@ -1,4 +1,4 @@
-//! Which folders a mount keeps its state in: one identity, one catalog.
+//! The folders in which a mount keeps its state: one identity, one catalog.
 //!
 //! ```text
 //! CACHE/                         0700
@@ -11,7 +11,7 @@
 //!     control                    the socket of the mount that runs
 //!     audits/                    a folder for each audit under way
 //!     observed/INSTANCE/         learnt metadata of the inodes of one instance of the catalog; mounts with `fixity=off` have
-//!                                folders of their own
+//!                                separate folders
 //! ```
 
 use super::mountpoint;
@@ -88,7 +88,7 @@ impl Folders {
         Ok(folders)
     }
 
-    /// Removes the folder of a tree that could not be made, unless lists are here that the next try goes on with. Its lock is held by
+    /// Removes the folder of a tree that could not be made, unless the next try can continue with lists that are here. Its lock is held by
     /// this process.
     pub(super) fn remove_unmade(&self) {
         let is_empty = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
@@ -141,14 +141,14 @@ fn name(config: &MountConfig) -> String {
     Sha256::digest(text(config)).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A mount hides what lies at and below its mount point: its own cache must not.
+/// A mount hides its mount point and everything below: its own cache must not be there.
 fn check_place(cache: &Path, directory: &Path) -> Result<(), MountError> {
     let failed = MountError::cache(cache);
     let refused = || {
         let what = format!("it is at or below the mount point {}, and the mount would hide it", directory.display());
         Err(failed(io::Error::new(io::ErrorKind::InvalidInput, what)))
     };
-    // First by the names alone: what lies below an automount must not be accessed from here.
+    // First by the names alone: files below an automount must not be accessed from here.
     let named: PathBuf = std::path::absolute(cache).map_err(&failed)?.components().collect();
     let at: PathBuf = std::path::absolute(directory).map_err(&failed)?.components().collect();
     if named.starts_with(&at) {

@@ -12,7 +12,7 @@ use super::identity::Folders;
 use super::mountpoint::MountPoint;
 use super::parts::Parts;
 use super::registry::{Record, Registration};
-use super::serving::{Shown, Signals, serve};
+use super::serving::{Signals, serve};
 use super::status::{Reporter, Status};
 use super::{MountConfig, MountError, limits, notifications, preparation, systemd, tasks};
 use crate::catalog::SetId;
@@ -128,38 +128,33 @@ pub fn run(
     remarks.extend(synchronizer.remarks()?);
 
     let status = synchronizer.status();
-    let set_names = move || status.borrow().sets.iter().map(|set| (SetId(set.id), set.name.clone())).collect();
+    let set_names =
+        move || status.borrow().sets.iter().map(|set| (SetId(set.id), set.name.clone())).collect::<Vec<_>>();
     let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
-        .with_set_names(set_names)
-        .with_programs(programs.clone())
-        .with_prefetch(ahead(config.readahead, content.quota()))
-        .with_opened(config.sync.follows_items.then_some(opened));
-    if let Some(socket) = &socket {
-        filesystem = filesystem.with_control_socket(socket.path().to_owned());
-    }
+        .with_prefetch(ahead(config.readahead, content.quota()));
+    filesystem.set_names = Some(Box::new(set_names));
+    filesystem.programs = programs.clone();
+    filesystem.opened = config.sync.follows_items.then_some(opened);
+    filesystem.control_socket = socket.as_ref().map(|socket| socket.path().to_owned());
     let (filesystem, heartbeat) = (Arc::new(filesystem), Arc::default());
     let adapter = || Adapter::new(Arc::clone(&filesystem), notices.clone(), Arc::clone(&heartbeat));
     // The tree is complete: who sees the mount is answered.
     let _ = reporter.mounted.set(Timestamp::now());
-    let (session, device, point) = match descriptor {
-        Some(descriptor) => {
-            let device = descriptor.device().map(str::to_owned);
-            (descriptor.session(&config, adapter())?, device, None)
-        }
+    let (session, point) = match descriptor {
+        Some(descriptor) => descriptor.session(&config, adapter())?,
         None => {
             let session = attach(&config, adapter)?;
-            let point = MountPoint::find(&config.directory)?;
-            (session, Some(point.device().to_owned()), Some(point))
+            (session, MountPoint::find(&config.directory)?)
         }
     };
     drop(filesystem);
     let connection = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
     let effects = MountEffects::new(connection, catalog.clone(), content.clone(), runtime.handle());
     let invalidator = Invalidator::spawn(inbox, effects).map_err(system("the invalidator cannot start"))?;
-    if let Some(Err(cause)) = registration.as_mut().map(|registration| registration.mounted(device.as_deref())) {
+    if let Some(Err(cause)) = registration.as_mut().map(|registration| registration.mounted(point.device.as_deref())) {
         tracing::warn!(%cause, "commands cannot find this mount");
     }
-    if let Some(Err(cause)) = device.as_deref().map(|device| raise_readahead(device, READ_AHEAD_KILOBYTES)) {
+    if let Some(Err(cause)) = point.device.as_deref().map(|device| raise_readahead(device, READ_AHEAD_KILOBYTES)) {
         tracing::debug!(%cause, "the kernel reads ahead by its default");
     }
     let session = scheduling::in_short_slices(|| session.spawn()).map_err(system("no threads"))?;
@@ -205,8 +200,7 @@ pub fn run(
             subscriber.leave().await;
         }
     };
-    let shown = Shown { directory: config.directory, device };
-    let result = runtime.block_on(serve(session, point, shown, commands, signals, leave, &notices));
+    let result = runtime.block_on(serve(session, point, commands, signals, leave, &notices));
     // The record goes first: a mount that is found answers at its socket. The mount point of an aborted one is left, and dead.
     match (registration, &result) {
         (Some(registration), Err(MountError::Aborted { .. })) => registration.leave(),

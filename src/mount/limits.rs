@@ -1,4 +1,4 @@
-//! What this process may use and show: open files, and its memory after a crash.
+//! Limits of this process: open files, and its memory after a crash.
 
 use super::MountError;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};

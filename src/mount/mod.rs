@@ -69,7 +69,7 @@ pub struct MountConfig {
     pub metrics: Option<std::net::SocketAddr>,
 }
 
-/// Why a mount failed.
+/// The failure of a mount.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The mount point is missing, not a folder, or in use.
@@ -86,9 +86,9 @@ pub enum MountError {
          systemd, --ulimit nofile= of a container)"
     )]
     OpenFiles {
-        /// How many may be.
+        /// The limit.
         limit: u64,
-        /// How many it needs.
+        /// The number that a mount needs.
         least: u64,
     },
     /// The kernel has ended the connection although the mount is still there.

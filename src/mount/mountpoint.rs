@@ -41,11 +41,15 @@ impl Mounted {
     }
 }
 
-/// A mount of this process.
+/// A mount that this process serves.
 #[derive(Clone, Debug)]
 pub struct MountPoint {
-    directory: PathBuf,
-    device: String,
+    /// The mount point, or the name of a descriptor.
+    pub directory: PathBuf,
+    /// `MAJOR:MINOR`, as in `/sys/class/bdi`, where it is known.
+    pub device: Option<String>,
+    /// False where another process made the mount: then nothing here can take it out of the tree.
+    pub is_own: bool,
 }
 
 impl MountPoint {
@@ -53,22 +57,29 @@ impl MountPoint {
     pub fn find(directory: &Path) -> Result<MountPoint, MountError> {
         let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
         match topmost(directory).map_err(|cause| wrong(format!("/proc/self/mountinfo: {cause}")))? {
-            Some(mounted) => Ok(MountPoint { directory: mounted.directory, device: mounted.device }),
+            Some(Mounted { directory, device, .. }) => Ok(MountPoint { directory, device: Some(device), is_own: true }),
             None => {
                 Err(wrong("the mount is not visible here; does this unit have its own mount namespace?".to_owned()))
             }
         }
     }
 
-    /// `MAJOR:MINOR`, as in `/sys/class/bdi`.
-    pub fn device(&self) -> &str {
-        &self.device
+    /// An error where the mount is still there: then its connection did not end by an unmount.
+    pub fn check_gone(self) -> Result<(), MountError> {
+        let is_it =
+            |mounted: &Mounted| self.device.as_ref() == Some(&mounted.device) && mounted.directory == self.directory;
+        if ours().is_ok_and(|ours| ours.iter().any(is_it)) {
+            let aborted = MountError::Aborted { directory: self.directory };
+            tracing::error!("{aborted}");
+            return Err(aborted);
+        }
+        Ok(())
     }
 
     /// Takes the mount out of the tree at once; open files stay open. Does nothing if the mount is gone.
     pub fn detach(&self) -> io::Result<()> {
         match topmost(&self.directory)? {
-            Some(mounted) if mounted.device == self.device => unmount(&self.directory, true),
+            Some(mounted) if self.device.as_ref() == Some(&mounted.device) => unmount(&self.directory, true),
             _ => Ok(()),
         }
     }
@@ -97,7 +108,7 @@ pub fn holding(path: &Path) -> io::Result<Option<Mounted>> {
 pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
     // Without the trailing slash that would follow a link.
     let plain: PathBuf = std::path::absolute(directory)?.components().collect();
-    // A descriptor. What it leads to is no mount point, and need not be there by its name.
+    // A descriptor does not lead to a mount point, and its target need not exist under that name.
     if plain.starts_with("/proc") || descriptor(&plain).is_some() {
         return Ok(plain);
     }
@@ -177,7 +188,7 @@ fn all() -> io::Result<Vec<Mounted>> {
 
 /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
 ///
-/// As bytes: one name that is no UTF-8, of any mount of the machine, must not hide ours.
+/// As bytes: one name that is not UTF-8, of any mount of the machine, must not hide ours.
 fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = fields.nth(2)?;

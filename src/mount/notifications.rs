@@ -1,4 +1,4 @@
-//! From deliveries of hubs to the synchronizer: subscribes to the channels that discovery finds, and reports whether they are alive.
+//! Deliveries of hubs, passed on to the synchronizer: subscribes to the channels that discovery finds, and reports whether they are alive.
 
 use crate::platform::error_chain::chain;
 use crate::source::http::Client;

@@ -50,7 +50,7 @@ pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Says that a mount at `directory` hides files. What lies below an automount is not accessed: it would wait for itself.
+/// Says that a mount at `directory` hides files. Files below an automount are not accessed: this process would wait for itself.
 pub(super) fn hidden_files(directory: &Path) -> Option<String> {
     let is_automount = || topmost(directory).is_ok_and(|it| it.is_some_and(|it| it.filesystem == "autofs"));
     let mut entries = fs::read_dir(Some(directory).filter(|_| !is_automount())?).ok()?;

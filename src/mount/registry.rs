@@ -1,4 +1,4 @@
-//! Which mounts run: one locked file for each. A mount is found without touching its mount point, where the caller would
+//! The mounts that run: one locked file for each. A mount is found without touching its mount point, where the caller would
 //! hang if its process hangs.
 //!
 //! ```text
@@ -21,10 +21,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// How the name of a file begins before the mount is there.
+/// The beginning of a file name before the mount is there.
 const STARTING: &str = "starting-";
 
-/// How it begins where the device is not known.
+/// The beginning of a file name where the device is not known.
 const DESCRIPTOR: &str = "descriptor-";
 
 /// Bytes of a file that are read.
@@ -52,7 +52,6 @@ pub struct Registration {
     file: File,
     folder: PathBuf,
     path: PathBuf,
-    is_left: bool,
 }
 
 impl Registration {
@@ -69,9 +68,9 @@ impl Registration {
         let path = folder.join(format!("{STARTING}{}.json", record.process));
         // No other process can open it, and lock it, before it is locked here.
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
-        let registration = Registration { file, folder: folder.to_owned(), path, is_left: false };
+        let registration = Registration { file, folder: folder.to_owned(), path };
         let written = registration.write(record);
-        // A record that cannot be written is removed, which takes a turn of its own.
+        // A record that cannot be written is removed, which takes another turn.
         drop(turn);
         written.map(|()| registration)
     }
@@ -95,9 +94,9 @@ impl Registration {
         Ok(())
     }
 
-    /// Leaves the record of a mount that is still there and that nothing serves any more, so that it is seen to be dead.
-    pub fn leave(mut self) {
-        self.is_left = true;
+    /// Leaves the record of a mount that is still there. Its lock ends with this process, and the mount is seen to be dead.
+    pub fn leave(self) {
+        std::mem::forget(self);
     }
 
     fn remove(&self) -> io::Result<()> {
@@ -113,9 +112,6 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        if self.is_left {
-            return;
-        }
         if let Err(cause) = self.remove() {
             tracing::debug!(%cause, file = %self.path.display(), "the record of this mount is not removed");
         }
@@ -186,7 +182,7 @@ pub fn mount_at(directory: &Path) -> io::Result<Option<Mount>> {
     Ok(Some(Mount::new(&mounted, record_of(&mounted, &all, &recorded))))
 }
 
-/// The mount that another process made and that is recorded under this name, which is no mount point. Only the user of that process
+/// The mount that another process made and that is recorded under this name, which is not a mount point. Only the user of that process
 /// is believed: a record may claim any name.
 pub fn mount_named(name: &Path) -> io::Result<Option<Mount>> {
     let is_it = |known: &Mount| {
@@ -280,13 +276,13 @@ fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The number of `user` outside the user namespace of this process; the same where that has none of its own.
+/// The number of `user` outside the user namespace of this process; the same where that is the first namespace.
 fn outside(user: u32) -> u32 {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     outside_by(&map, user).unwrap_or(user)
 }
 
-/// By lines of three numbers: the first user inside, the first outside, and how many (user_namespaces(7)).
+/// The number by lines of three numbers: the first user inside, the first outside, and how many (user_namespaces(7)).
 fn outside_by(map: &str, user: u32) -> Option<u32> {
     map.lines().find_map(|line| {
         let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);

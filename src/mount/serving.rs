@@ -1,13 +1,12 @@
 //! Serves a mount until it is unmounted or a signal ends it.
 
 use super::MountError;
-use super::mountpoint::{self, MountPoint, Mounted};
+use super::mountpoint::MountPoint;
 use super::systemd;
 use crate::fs::invalidator::Notices;
 use crate::source::websub;
 use crate::sync::command::Command;
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -30,7 +29,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// From now on none of them ends the process by itself. Within a runtime only.
+    /// Receives them: none of them ends the process by itself any more. Within a runtime only.
     pub(super) fn receive() -> io::Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
@@ -48,34 +47,11 @@ impl Signals {
     }
 }
 
-/// How the mount is seen in the tree.
-pub(super) struct Shown {
-    /// The mount point, or the name of a descriptor.
-    pub(super) directory: PathBuf,
-    /// `MAJOR:MINOR`, where it is known.
-    pub(super) device: Option<String>,
-}
-
-impl Shown {
-    /// An error where the mount is still there: then its connection did not end by an unmount.
-    fn check_gone(self) -> Result<(), MountError> {
-        let is_it =
-            |mounted: &Mounted| self.device.as_ref() == Some(&mounted.device) && mounted.directory == self.directory;
-        if mountpoint::ours().is_ok_and(|ours| ours.iter().any(is_it)) {
-            let aborted = MountError::Aborted { directory: self.directory };
-            tracing::error!("{aborted}");
-            return Err(aborted);
-        }
-        Ok(())
-    }
-}
-
-/// Serves until the mount is unmounted, or detaches it on a signal; runs `leave` then. SIGHUP starts a refresh. Without a mount point
-/// the mount is another process's, and a signal ends it for its readers: nothing here can take it out of the tree.
+/// Serves until the mount is unmounted, or detaches it on a signal; runs `leave` then. SIGHUP starts a refresh. A mount that
+/// another process made is ended for its readers by a signal, and stays in the tree.
 pub(super) async fn serve(
     session: fuser::BackgroundSession,
-    point: Option<MountPoint>,
-    shown: Shown,
+    point: MountPoint,
     commands: mpsc::Sender<Command>,
     mut signals: Signals,
     leave: impl Future<Output = ()> + Send + 'static,
@@ -85,7 +61,7 @@ pub(super) async fn serve(
     loop {
         tokio::select! {
             joined = &mut ended => {
-                let gone = shown.check_gone();
+                let gone = point.check_gone();
                 systemd::stopping();
                 leave.await;
                 return gone.and_then(|()| result(joined));
@@ -97,10 +73,7 @@ pub(super) async fn serve(
     }
     systemd::stopping();
     let leaving = tokio::spawn(leave);
-    let served = match point {
-        Some(point) => detach(point, ended).await,
-        None => Ok(()),
-    };
+    let served = if point.is_own { detach(point, ended).await } else { Ok(()) };
     if let Err(cause) = leaving.await {
         tracing::error!(%cause, "hubs still have subscriptions");
     }
@@ -124,7 +97,7 @@ async fn detach(point: MountPoint, ended: JoinHandle<io::Result<()>>) -> Result<
 }
 
 /// Waits for the end of the session and does not touch the mount point after it: fuser 0.18 takes a mount that is gone for one
-/// that is there, and would unmount what lies beneath it, for instance the automount.
+/// that is there, and would unmount the mount beneath it, for instance the automount.
 fn wait_for_end(mut session: fuser::BackgroundSession) -> io::Result<()> {
     // The threads' own handle cannot be taken without another in its place.
     let nothing = std::thread::Builder::new().spawn(|| Ok(()))?;

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Interval, MissedTickBehavior};
 
-/// Between two lines about a first tree.
+/// The time between two lines about a first tree.
 const STEP: Duration = Duration::from_secs(1);
 
 /// A first tree without progress for so long hangs. Each request has a much earlier deadline.
@@ -65,7 +65,7 @@ pub fn watched_progress(progress: Arc<dyn Fn(Stage) + Send + Sync>) -> Arc<dyn F
 /// How long the next progress may take after this.
 fn more_time(stage: &Stage) -> Option<Duration> {
     match stage {
-        // A beginning is no progress, and a failure none.
+        // Neither a beginning nor a failure is progress.
         Stage::Discovering | Stage::Unanswered(_) | Stage::Remark(_) => None,
         Stage::Fetching(so_far) => (so_far.bytes > 0).then_some(WITHOUT_PROGRESS),
         Stage::Reading(_) => Some(WITHOUT_PROGRESS),

@@ -1,4 +1,4 @@
-//! What runs in addition to the answers to the kernel: the first tree, messages between content, sync and the kernel, and old metadata dropped.
+//! The background tasks of a mount: the first tree, messages between content, sync and the kernel, and old metadata dropped.
 
 use super::MountError;
 use super::serving::Signals;

@@ -6,18 +6,7 @@ use toml::de::DeTable;
 
 /// The text of `scripts/package.d/example.toml`.
 pub fn example() -> String {
-    let mut text = String::from(
-        "# A mount by name: as /etc/resyncfs/NAME.toml this file is used by `resyncfs mount NAME` and `systemctl start resyncfs@NAME`,\n\
-         # as ~/.config/resyncfs/NAME.toml for one user alone, with `systemctl --user start resyncfs@NAME`.\n\
-         # Only the source is required. The command line overrides this file.\n\
-         # SIZE is \"500M\", \"10G\" or a number of bytes; TIME is \"30s\", \"5m\", \"1h\" or a number of seconds.\n\
-         # Write no secret here: name a file that only its owner can read (chmod 600), or give the service a credential.\n\
-         \n\
-         # A site, a page, a DOI, a Source Description, a Capability List, a list, a sitemap, or the path of a list on this machine.\n\
-         source = \"https://repo.example.org/\"\n\n\
-         # The folder to mount on, unless the command line names one.\n\
-         #directory = \"/mnt/repo\"\n",
-    );
+    let mut text = String::from(include_str!("example_head.toml"));
     let mut heading = String::new();
     for arg in options() {
         let its_heading = arg.get_help_heading().unwrap_or_default();

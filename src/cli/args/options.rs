@@ -29,16 +29,16 @@ const MIRRORS: &[(&str, Mirrors)] =
 #[derive(Clone, Debug, Args)]
 #[command(args_override_self = true)]
 pub struct Options {
-    /// Which resources are mounted, and under which names.
+    /// The options that choose resources and their names.
     #[command(flatten, next_help_heading = "What is mounted")]
     pub tree: TreeOptions,
     /// The cache of downloaded bytes.
     #[command(flatten, next_help_heading = "The cache")]
     pub cache: CacheOptions,
-    /// How far bytes are trusted, and how often the Source is asked for changes.
+    /// The options of verification and refreshes.
     #[command(flatten, next_help_heading = "Verification and refreshes")]
     pub refresh: RefreshOptions,
-    /// How hosts are reached.
+    /// The options of the network.
     #[command(flatten, next_help_heading = "The network")]
     pub network: NetworkOptions,
     /// Files with secrets and certificates.
@@ -55,7 +55,7 @@ pub struct Options {
     pub program: ProgramOptions,
 }
 
-/// Which resources are mounted, and under which names.
+/// The options that choose resources and their names.
 #[derive(Clone, Debug, Args)]
 pub struct TreeOptions {
     /// Mount only this set, named by its Capability List or by a page that describes it
@@ -139,7 +139,7 @@ pub struct CacheOptions {
     pub shared_cache_write: bool,
 }
 
-/// How far bytes are trusted, and how often the Source is asked for changes.
+/// The options of verification and refreshes.
 #[derive(Clone, Debug, Args)]
 pub struct RefreshOptions {
     /// Verify each file before its first byte is read (strict), large files while they are read (stream), or ignore published hashes (off)
@@ -171,7 +171,7 @@ pub struct RefreshOptions {
     pub websub_callback: Option<Uri>,
 }
 
-/// How hosts are reached.
+/// The options of the network.
 #[derive(Clone, Debug, Args)]
 pub struct NetworkOptions {
     /// Fail a read after this time without progress

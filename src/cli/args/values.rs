@@ -1,4 +1,4 @@
-//! How the value of an option is read; an error says what a right value looks like.
+//! The readers of option values; an error shows what a right value looks like.
 
 use crate::content::Revalidate;
 use crate::document::{Timestamp, Uri};
@@ -7,6 +7,7 @@ use crate::sync::deletion_guard::MaxDelete;
 use crate::sync::selection::Globs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Bytes without which no list can be read.
@@ -26,42 +27,50 @@ pub fn choice<T: Copy + Send + Sync + 'static>(
     })
 }
 
+/// A value that was read; an error names the form of a right one.
+fn of_form<T>(read: Option<T>, value: &str, form: &str) -> Result<T, String> {
+    read.ok_or_else(|| format!("{value:?} is not {form}"))
+}
+
+/// A number that the option takes.
+fn number_that<T: FromStr>(value: &str, form: &str, is_taken: impl Fn(&T) -> bool) -> Result<T, String> {
+    of_form(value.parse().ok().filter(is_taken), value, form)
+}
+
 pub fn set(value: &str) -> Result<Uri, String> {
-    Uri::parse(value).map_err(|_| format!("{value:?} is not an address such as https://HOST/capabilitylist.xml"))
+    of_form(Uri::parse(value).ok(), value, "an address such as https://HOST/capabilitylist.xml")
 }
 
 /// A URI that ends in `/`.
 pub fn callback(value: &str) -> Result<Uri, String> {
     let folder = if value.ends_with('/') { value.to_owned() } else { format!("{value}/") };
     let uri = Uri::parse(&folder).ok().filter(|uri| uri.query().is_none());
-    uri.ok_or_else(|| format!("{value:?} is not an address such as https://HOST/websub/"))
+    of_form(uri, value, "an address such as https://HOST/websub/")
 }
 
 /// `HOST` or `HOST:PORT`, in lower case; neither an address nor a path.
 pub fn host(value: &str) -> Result<Box<str>, String> {
-    if value.is_empty() || value.contains(|c: char| c == '/' || c == '@' || c.is_whitespace()) {
-        return Err(format!("{value:?} is not a HOST or HOST:PORT such as repo.example.org:8080"));
-    }
-    Ok(value.to_ascii_lowercase().into())
+    let is_host = !value.is_empty() && !value.contains(|c: char| c == '/' || c == '@' || c.is_whitespace());
+    let host = is_host.then(|| value.to_ascii_lowercase().into());
+    of_form(host, value, "a HOST or HOST:PORT such as repo.example.org:8080")
 }
 
 pub fn listen(value: &str) -> Result<Box<str>, String> {
-    match value.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(value.into()),
-        _ => Err(format!("{value:?} is not a HOST:PORT such as 0.0.0.0:8090")),
-    }
+    let (host, port) = value.rsplit_once(':').unwrap_or_default();
+    let is_place = !host.is_empty() && port.parse::<u16>().is_ok();
+    of_form(is_place.then(|| value.into()), value, "a HOST:PORT such as 0.0.0.0:8090")
 }
 
 /// Both sides of a `=`, in this form.
 pub fn pair(form: &'static str) -> impl Fn(&str) -> Result<(Box<str>, Box<str>), String> + Clone {
-    move |value| match value.split_once('=') {
-        Some((from, to)) if !from.is_empty() => Ok((from.into(), to.into())),
-        _ => Err(format!("{value:?} is not {form}")),
+    move |value| {
+        let sides = value.split_once('=').filter(|(from, _)| !from.is_empty());
+        of_form(sides.map(|(from, to)| (from.into(), to.into())), value, form)
     }
 }
 
 pub fn timestamp(value: &str) -> Result<Timestamp, String> {
-    Timestamp::parse(value).ok_or_else(|| format!("{value:?} is not a time such as 2024-05-01T10:00:00Z or 2024-05-01"))
+    of_form(Timestamp::parse(value), value, "a time such as 2024-05-01T10:00:00Z or 2024-05-01")
 }
 
 /// A valid pattern; all patterns of an option are compiled together later.
@@ -71,19 +80,15 @@ pub fn glob(value: &str) -> Result<Box<str>, String> {
 }
 
 pub fn media_type(value: &str) -> Result<Box<str>, String> {
-    match value.split_once('/') {
-        Some((kind, subtype)) if !kind.is_empty() && !subtype.is_empty() => Ok(value.into()),
-        _ => Err(format!("{value:?} is not a media type such as application/pdf")),
-    }
+    let is_type = value.split_once('/').is_some_and(|(kind, subtype)| !kind.is_empty() && !subtype.is_empty());
+    of_form(is_type.then(|| value.into()), value, "a media type such as application/pdf")
 }
 
 /// A label of SELinux; the policy alone knows which exist.
 pub fn label(value: &str) -> Result<Box<str>, String> {
     let is_odd = |c: char| c == '"' || c == '\\' || c.is_whitespace() || c.is_control();
-    if value.split(':').filter(|part| !part.is_empty()).count() < 3 || value.contains(is_odd) {
-        return Err(format!("{value:?} is not a label such as system_u:object_r:nfs_t:s0"));
-    }
-    Ok(value.into())
+    let is_label = value.split(':').filter(|part| !part.is_empty()).count() >= 3 && !value.contains(is_odd);
+    of_form(is_label.then(|| value.into()), value, "a label such as system_u:object_r:nfs_t:s0")
 }
 
 /// An absolute path: a mount in the background has another working folder.
@@ -94,19 +99,18 @@ pub fn path(value: &str) -> Result<PathBuf, String> {
     std::path::absolute(value).map_err(|cause| cause.to_string())
 }
 
+/// The number in `value`, times the factor of the unit that it ends with.
+fn in_units(value: &str, units: &[(char, u64)]) -> Option<f64> {
+    let unit = units.iter().find_map(|(letter, factor)| Some((value.strip_suffix(*letter)?, *factor)));
+    let (digits, factor) = unit.unwrap_or((value, 1));
+    Some(digits.parse::<f64>().ok()? * factor as f64).filter(|number| number.is_finite() && *number >= 0.0)
+}
+
 /// `512`, `10G`, `1.5T`: bytes, by powers of 1024.
 pub fn size(value: &str) -> Result<u64, String> {
-    let (digits, shift) = match value.trim_end_matches(['B', 'b', 'i']).char_indices().next_back() {
-        Some((at, 'k' | 'K')) => (&value[..at], 10),
-        Some((at, 'm' | 'M')) => (&value[..at], 20),
-        Some((at, 'g' | 'G')) => (&value[..at], 30),
-        Some((at, 't' | 'T')) => (&value[..at], 40),
-        _ => (value, 0),
-    };
-    match digits.parse::<f64>() {
-        Ok(number) if number.is_finite() && number >= 0.0 => Ok((number * (1u64 << shift) as f64) as u64),
-        _ => Err(format!("{value:?} is not a size such as 500M or 10G")),
-    }
+    let units: [(char, u64); 4] = [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
+    let bytes = in_units(&value.trim_end_matches(['B', 'b', 'i']).to_ascii_uppercase(), &units);
+    of_form(bytes.map(|bytes| bytes as u64), value, "a size such as 500M or 10G")
 }
 
 /// A size that is not below what any Source needs.
@@ -118,7 +122,7 @@ pub fn size_from(smallest: u64) -> impl Fn(&str) -> Result<u64, String> + Clone 
 }
 
 pub fn number(value: &str) -> Result<u32, String> {
-    value.parse().map_err(|_| format!("{value:?} is not a number"))
+    number_that(value, "a number", |_| true)
 }
 
 pub fn depth(value: &str) -> Result<u32, String> {
@@ -130,19 +134,9 @@ pub fn depth(value: &str) -> Result<u32, String> {
 
 /// `90`, `90s`, `5m`, `2h`, `1d`.
 pub fn time(value: &str) -> Result<Duration, String> {
-    let (digits, unit) = match value.char_indices().next_back() {
-        Some((at, 's')) => (&value[..at], 1.0),
-        Some((at, 'm')) => (&value[..at], 60.0),
-        Some((at, 'h')) => (&value[..at], 3600.0),
-        Some((at, 'd')) => (&value[..at], 86_400.0),
-        _ => (value, 1.0),
-    };
-    match digits.parse::<f64>() {
-        Ok(number) if number.is_finite() && number > 0.0 && number * unit < 1e9 => {
-            Ok(Duration::from_secs_f64(number * unit))
-        }
-        _ => Err(format!("{value:?} is not a duration; write for example 30s, 5m or 1h")),
-    }
+    let seconds = in_units(value, &[('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)]);
+    let time = seconds.filter(|seconds| *seconds > 0.0 && *seconds < 1e9).map(Duration::from_secs_f64);
+    time.ok_or_else(|| format!("{value:?} is not a duration; write for example 30s, 5m or 1h"))
 }
 
 pub fn revalidate(value: &str) -> Result<Revalidate, String> {
@@ -154,37 +148,27 @@ pub fn revalidate(value: &str) -> Result<Revalidate, String> {
 
 pub fn max_delete(value: &str) -> Result<MaxDelete, String> {
     let percent = value.trim_end_matches('%').parse().ok().and_then(MaxDelete::percent);
-    percent.ok_or_else(|| format!("{value:?} is not a percentage from 0 to 100"))
+    of_form(percent, value, "a percentage from 0 to 100")
 }
 
 /// One line of a request's head.
 pub fn contact(value: &str) -> Result<Box<str>, String> {
     let is_text = !value.trim().is_empty() && value.chars().all(|c| (' '..='~').contains(&c));
-    if is_text {
-        Ok(value.trim().into())
-    } else {
-        Err(format!("{value:?} is not a line of ASCII text such as mailto:ann@example.org"))
-    }
+    of_form(is_text.then(|| value.trim().into()), value, "a line of ASCII text such as mailto:ann@example.org")
 }
 
 pub fn rate(value: &str) -> Result<f64, String> {
-    match value.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        _ => Err(format!("{value:?} is not a number above 0")),
-    }
+    number_that(value, "a number above 0", |rate: &f64| rate.is_finite() && *rate > 0.0)
 }
 
 pub fn connections(value: &str) -> Result<usize, String> {
-    match value.parse() {
-        Ok(0) | Err(_) => Err(format!("{value:?} is not a whole number above 0")),
-        Ok(connections) => Ok(connections),
-    }
+    number_that(value, "a whole number above 0", |connections| *connections > 0)
 }
 
 /// Bits of a file's mode: `027` or `0o027`.
 pub fn octal(value: &str) -> Result<u16, String> {
     let bits = u16::from_str_radix(value.trim_start_matches("0o"), 8).ok().filter(|bits| *bits <= 0o777);
-    bits.ok_or_else(|| format!("{value:?} is not an octal number up to 777"))
+    of_form(bits, value, "an octal number up to 777")
 }
 
 pub fn program(value: &str) -> Result<Box<str>, String> {

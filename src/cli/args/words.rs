@@ -298,53 +298,6 @@ pub enum Caller {
     },
 }
 
-/// Options of every filesystem that change nothing here, or that mount(8) and systemd read themselves.
-///
-/// `suid` and `dev` allow what the modes of this tree, 0444 and 0555, never ask for; `sync` and its like are about writing.
-const IGNORED: &[&str] = &[
-    "ro",
-    "defaults",
-    "_netdev",
-    "_rnetdev",
-    "helper",
-    "uhelper",
-    "comment",
-    "async",
-    "sync",
-    "dirsync",
-    "silent",
-    "loud",
-    "quiet",
-    "user_xattr",
-    "seclabel",
-    "nonempty",
-    "default_permissions",
-];
-
-/// Options that are ignored with `no` in front too.
-const IGNORED_WITH_NO: &[&str] = &[
-    "suid",
-    "dev",
-    "fail",
-    "auto",
-    "user",
-    "users",
-    "owner",
-    "group",
-    "atime",
-    "diratime",
-    "relatime",
-    "strictatime",
-    "lazytime",
-    "iversion",
-    "mand",
-    "symfollow",
-    "acl",
-];
-
-/// Beginnings of further such options: those for other programs, and labels of Smack.
-const IGNORED_PREFIXES: &[&str] = &["x-", "X-", "smackfs"];
-
 /// Characters that fstab(5) writes as octal numbers: blank, tab, newline, `#`, comma, backslash.
 const OCTAL: &[(&str, char)] = &[("040", ' '), ("011", '\t'), ("012", '\n'), ("043", '#'), ("054", ','), ("134", '\\')];
 
@@ -372,18 +325,22 @@ impl OptionWords {
     }
 }
 
+/// True for an option of every filesystem that changes nothing here, or that mount(8), systemd and other programs read themselves.
+/// `suid` and `dev` allow what the modes of this tree, 0444 and 0555, never ask for; `sync` and related options are about writing.
 fn is_ignored(name: &str, caller: Caller) -> bool {
-    let ignored_by_caller = match caller {
-        Caller::Person => false,
-        Caller::Mount8 { sloppy } => name == "rw" || sloppy && find(name).is_none() && refusal(name).is_none(),
-    };
-    IGNORED.contains(&name)
-        || IGNORED_WITH_NO.contains(&name.strip_prefix("no").unwrap_or(name))
-        || IGNORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        || ignored_by_caller
+    match (name, name.strip_prefix("no").unwrap_or(name), caller) {
+        ("ro" | "defaults" | "_netdev" | "_rnetdev" | "helper" | "uhelper" | "comment" | "async" | "sync", ..) => true,
+        ("dirsync" | "silent" | "loud" | "quiet" | "user_xattr" | "seclabel" | "nonempty", ..) => true,
+        ("default_permissions", ..) | ("rw", _, Caller::Mount8 { .. }) => true,
+        (_, "suid" | "dev" | "fail" | "auto" | "user" | "users" | "owner" | "group" | "atime" | "diratime", _) => true,
+        (_, "relatime" | "strictatime" | "lazytime" | "iversion" | "mand" | "symfollow" | "acl", _) => true,
+        _ if ["x-", "X-", "smackfs"].iter().any(|prefix| name.starts_with(prefix)) => true,
+        (_, _, Caller::Mount8 { sloppy: true }) => find(name).is_none() && refusal(name).is_none(),
+        _ => false,
+    }
 }
 
-/// Why an option that other filesystems have is refused here.
+/// The reason why an option of other filesystems is refused here.
 fn refusal(name: &str) -> Option<String> {
     match name {
         "rw" => Some("a Source can only be read: the mount is always read-only".to_owned()),
@@ -394,7 +351,7 @@ fn refusal(name: &str) -> Option<String> {
     }
 }
 
-/// Why a secret is refused on a command line and in a configuration file, and the option that takes it.
+/// The reason why a secret is refused on a command line and in a configuration file, and the option that takes it.
 pub fn secret_refusal(name: &str) -> Option<String> {
     let option = match name.replace('_', "-").as_str() {
         "bearer" | "token" | "bearer-token" | "secret" => "bearer-file",

@@ -1,4 +1,4 @@
-//! What an audit prints, as it arrives: findings as text or as JSON, or files as a manifest.
+//! The output of an audit, as it arrives: findings as text or as JSON, or files as a manifest.
 
 use super::{AuditArgs, ManifestFormat};
 use crate::cli::render::{Clock, count, printable, printable_value, thousands};
@@ -15,7 +15,7 @@ use std::io::{self, BufWriter, Stdout, Write};
 /// Files without a digest of the kind that are named.
 const MOST_NAMED: u64 = 20;
 
-/// How the last event ends the program.
+/// The end of the program, by the last event.
 pub type End = Result<Exit, CliError>;
 
 /// Writes events to standard output.

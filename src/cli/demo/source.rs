@@ -11,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// When each letter beyond the first edition was published.
+/// The times at which letters beyond the first edition were published.
 type Published = Arc<Mutex<Vec<Timestamp>>>;
 
 /// Serves the Source on a free port of loopback, in a thread that ends with the process.
@@ -47,20 +47,11 @@ fn answer(published: &Published, method: &Method, path: &str, request: &HeaderMa
     }
     let collection = resources(&published);
     let base = format!("http://{address}");
-    let document = match path {
-        "/.well-known/resourcesync" => Some(description(&base)),
-        "/capabilitylist.xml" => Some(capability_list(&base)),
-        "/resourcelist.xml" => Some(resource_list(&base, &collection)),
-        _ => None,
-    };
-    let survey =
-        SURVEY.iter().map(|(path, kind, text)| DemoResource::first(path, kind, &text.replace("{base}", &base)));
-    let (media_type, bytes) = match document {
-        Some(text) => ("application/xml", text.into_bytes()),
-        None => match collection.into_iter().chain(survey).find(|resource| resource.path == path[1..]) {
-            Some(resource) => (resource.media_type, resource.bytes),
-            None => return (StatusCode::NOT_FOUND, "not found\n").into_response(),
-        },
+    let list = DemoResource::first("resourcelist.xml", "application/xml", &resource_list(&base, &collection));
+    let fixed = FIXED.iter().map(|(path, kind, text)| DemoResource::first(path, kind, &text.replace("{base}", &base)));
+    let served = collection.into_iter().chain([list]).chain(fixed).find(|resource| resource.path == path[1..]);
+    let Some(DemoResource { media_type, bytes, .. }) = served else {
+        return (StatusCode::NOT_FOUND, "not found\n").into_response();
     };
     let etag = format!("\"{:016x}\"", xxhash_rust::xxh3::xxh3_64(&bytes));
     if request.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes()) {
@@ -69,28 +60,10 @@ fn answer(published: &Published, method: &Method, path: &str, request: &HeaderMa
     ([(header::CONTENT_TYPE, media_type.to_owned()), (header::ETAG, etag)], bytes).into_response()
 }
 
-const URLSET: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" \
-                      xmlns:rs=\"http://www.openarchives.org/rs/terms/\">\n";
-
-fn description(base: &str) -> String {
-    format!(
-        "{URLSET}<rs:md capability=\"description\"/>\n<url><loc>{base}/capabilitylist.xml</loc><rs:md capability=\"capabilitylist\"/></url>\n</urlset>\n"
-    )
-}
-
-fn capability_list(base: &str) -> String {
-    format!(
-        "{URLSET}<rs:ln rel=\"up\" href=\"{base}/.well-known/resourcesync\"/>\n<rs:md capability=\"capabilitylist\"/>\n\
-         <url><loc>{base}/resourcelist.xml</loc><rs:md capability=\"resourcelist\"/></url>\n</urlset>\n"
-    )
-}
-
 fn resource_list(base: &str, collection: &[DemoResource]) -> String {
     let newest = collection.iter().map(|resource| resource.lastmod).max();
     let at = newest.map(|at| at.to_string()).unwrap_or_default();
-    let mut list = format!(
-        "{URLSET}<rs:ln rel=\"up\" href=\"{base}/capabilitylist.xml\"/>\n<rs:md capability=\"resourcelist\" at=\"{at}\"/>\n"
-    );
+    let mut list = include_str!("papers/resourcelist.xml").replace("{base}", base).replace("{at}", &at);
     for resource in collection {
         let _ = writeln!(
             list,
@@ -112,7 +85,7 @@ struct DemoResource {
     path: String,
     /// Media type.
     media_type: &'static str,
-    /// When it changed last.
+    /// The time of its last change.
     lastmod: Timestamp,
     /// Its bytes.
     bytes: Vec<u8>,
@@ -163,9 +136,12 @@ fn resources(published: &[Timestamp]) -> Vec<DemoResource> {
     all
 }
 
-/// A data set as repositories publish it: a landing page whose links lead to two files, which have numbers for addresses, and to a
-/// description (Croissant) with their paths, sizes and digests. `{base}` stands for the address of the Source.
-const SURVEY: [(&str, &str, &str); 4] = [
+/// The resources that no list names: the documents above the list, and a data set as repositories publish it. That is a landing page whose links lead to
+/// two files, which have numbers for addresses, and to a description (Croissant) with their paths, sizes and digests. `{base}` stands for the
+/// address of the Source.
+const FIXED: [(&str, &str, &str); 6] = [
+    (".well-known/resourcesync", "application/xml", include_str!("papers/description.xml")),
+    ("capabilitylist.xml", "application/xml", include_str!("papers/capabilitylist.xml")),
     ("records/1", "text/html", include_str!("papers/survey.html")),
     ("records/1/croissant.json", "application/ld+json", include_str!("papers/croissant.json")),
     ("files/1", "text/csv", include_str!("papers/soundings.csv")),

@@ -245,7 +245,7 @@ fn other_users(is_root: bool, wanted: Option<bool>, configuration: Option<&str>)
     }
 }
 
-/// `configuration` is the text of updatedb.conf(5); with the drop-in of the package its service leaves mounts out whatever that says.
+/// `configuration` is the text of updatedb.conf(5); with the drop-in of the package its service always leaves mounts out.
 fn updatedb(configuration: &str, has_drop_in: bool) -> Diagnosis {
     const CHECK: &str = "updatedb";
     let value = configuration.lines().find_map(|line| line.trim().strip_prefix("PRUNEFS")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How fast the host of a few resources answers, and what its answers contain.
+//! The speed of the host of a few resources, and the content of its answers.
 
 use crate::document::Uri;
 use crate::platform::error_chain::chain;

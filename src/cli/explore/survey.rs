@@ -67,17 +67,17 @@ pub struct Survey {
     pub with_lastmod: u64,
     /// Entries with at least one digest.
     pub with_hash: u64,
-    /// By algorithm.
+    /// Digests by algorithm.
     pub hash_algorithms: BTreeMap<&'static str, u64>,
-    /// By `type`.
+    /// Entries by `type`.
     pub types: BTreeMap<String, u64>,
-    /// By `collection`.
+    /// Entries by `collection`.
     pub collections: BTreeMap<String, u64>,
-    /// By `profile`, or `describedby` of a record.
+    /// Entries by `profile`, or `describedby` of a record.
     pub formats: BTreeMap<String, u64>,
-    /// By host.
+    /// Entries by host.
     pub hosts: BTreeMap<String, u64>,
-    /// By rule of the standard that is broken.
+    /// Deviations by the rule of the standard.
     #[serde(serialize_with = "deviations")]
     pub deviations: BTreeMap<Rule, Broken>,
 }

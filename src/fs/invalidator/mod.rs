@@ -92,7 +92,7 @@ impl Notices {
 
     /// At each FORGET.
     pub fn forgotten(&self, ino: Ino) {
-        if self.orphans.is_waiting(ino) {
+        if waiting(&self.orphans).contains(ino) {
             self.queue(Notice::Forgotten(ino));
         }
     }
@@ -117,17 +117,10 @@ impl Notices {
 }
 
 /// Orphans that the kernel knew when it was asked last. The lock is held for one look-up only.
-#[derive(Debug, Default)]
-struct Orphans(Mutex<InodeSet>);
+type Orphans = Mutex<InodeSet>;
 
-impl Orphans {
-    fn is_waiting(&self, ino: Ino) -> bool {
-        self.waiting().contains(ino)
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, InodeSet> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn waiting(orphans: &Orphans) -> MutexGuard<'_, InodeSet> {
+    orphans.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The thread's own state.
@@ -220,15 +213,15 @@ impl Invalidator {
     /// An inode has lost its name: is it still in use?
     fn orphaned(&mut self, ino: Ino) {
         // Before the kernel is asked, so that a FORGET after its answer finds the orphan waiting.
-        self.inbox.orphans.waiting().insert(ino);
+        waiting(&self.inbox.orphans).insert(ino);
         self.ask(ino);
-        if self.names_stay && self.inbox.orphans.is_waiting(ino) {
+        if self.names_stay && waiting(&self.inbox.orphans).contains(ino) {
             if let Some((parent, name)) = self.effects.place(ino) {
                 self.notify(&Notification::Entry { parent, name: &name });
                 self.ask(ino);
             }
         }
-        if self.inbox.orphans.is_waiting(ino) {
+        if waiting(&self.inbox.orphans).contains(ino) {
             self.effects.pin(ino);
         }
     }
@@ -238,7 +231,7 @@ impl Invalidator {
         match self.effects.notify(&Notification::Attributes(ino)) {
             Ok(()) => {}
             Err(error) if is_unknown(&error) => {
-                self.inbox.orphans.waiting().remove(ino);
+                waiting(&self.inbox.orphans).remove(ino);
                 self.settled.push(ino);
                 if self.settled.len() >= SETTLED {
                     self.release_settled();
@@ -276,7 +269,7 @@ impl Invalidator {
             let Some(last) = orphans.last() else { break };
             after = *last;
             for ino in orphans {
-                if !self.inbox.orphans.is_waiting(ino) {
+                if !waiting(&self.inbox.orphans).contains(ino) {
                     self.orphaned(ino);
                 }
             }

@@ -76,7 +76,7 @@ impl InvalidatorEffects for World {
                 }
                 answer
             }
-            Notification::Pages(ino, range) => unreachable!("{range:?} of {ino}: pages have threads of their own"),
+            Notification::Pages(ino, range) => unreachable!("{range:?} of {ino}: pages have separate threads"),
             Notification::Epoch => {
                 self.did(Done::Epoch);
                 if self.has_epoch { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
@@ -220,7 +220,7 @@ fn without_an_epoch_changed_folders_are_dropped_with_all_below() {
     );
 }
 
-/// A name that went from the root lies below no folder that changed, and one in use stays below its folder.
+/// A name that left the root is below no folder that changed, and one in use stays below its folder.
 #[test]
 fn without_an_epoch_the_names_of_known_orphans_are_dropped() {
     let world = World { orphans: vec![Ino(7), Ino(8)], ..World::new(&[1, 5, 7, 8], false) };

@@ -1,4 +1,4 @@
-//! The tracker over a flat row of files: inode n lies at cursor n.
+//! The tracker over a flat row of files: inode n is at cursor n.
 
 use super::Tasks;
 use super::tracker::*;
@@ -17,7 +17,7 @@ struct Row {
     tracker: Tracker<u64>,
     consumer: Consumer,
     sizes: u64,
-    /// Each file has a size of its own, from 2 to 128 KiB, in place of `sizes`.
+    /// Each file has a different size, from 2 to 128 KiB, in place of `sizes`.
     of_own_size: bool,
     files: u64,
     evidence: Evidence,
@@ -347,13 +347,13 @@ fn abandoned_walks_make_careful_and_use_makes_up_for_it() {
 
     assert_eq!(fetched[..11].iter().sum::<usize>(), 0, "three in order are not enough any more");
     assert!(fetched[..64].iter().sum::<usize>() < 80, "nor is much fetched beyond them: {fetched:?}");
-    assert!(fetched.iter().sum::<usize>() > 400, "a walk that goes on is known all the same: {fetched:?}");
+    assert!(fetched.iter().sum::<usize>() > 400, "a walk that continues is known all the same: {fetched:?}");
     assert!(wasted * 10 < row.used, "{wasted} of {}", row.used);
     let ahead = (500_600..510_000).filter(|n| row.tracker.is_ordered(row.key(*n))).count();
     assert!(ahead >= 64, "and has its distance again: {ahead}");
 }
 
-/// Readers go on by turns, three at a time, each to its end or to where it leaves; every file has a size of its own.
+/// Readers take turns, three at a time, each to its end or to where it leaves; every file has a different size.
 #[test]
 fn in_mixed_work_less_than_a_tenth_is_wasted() {
     const APART: u64 = 10_000;
@@ -468,6 +468,6 @@ async fn an_ending_task_leaves_its_successor_to_be_aborted() {
     tasks.ended(ino, Some(ended));
     tasks.abort_unless(|_| false);
 
-    let aborted = tokio::time::timeout(Duration::from_secs(60), second).await.expect("it goes on");
+    let aborted = tokio::time::timeout(Duration::from_secs(60), second).await.expect("it continues");
     assert!(aborted.unwrap_err().is_cancelled());
 }

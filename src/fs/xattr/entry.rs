@@ -2,43 +2,43 @@
 
 use crate::catalog::{Journaled, Resource};
 use crate::document::{ChangeFrequency, Digest, LOWEST_PRIORITY, Link};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The entry as it was published, with the names of the standard (section 7); `changed`: its last change in a Change List.
 pub(super) fn entry(resource: &Resource, changed: Option<&Journaled>) -> Value {
-    let mut entry = Map::new();
-    entry.insert("loc".into(), json!(resource.address().as_str()));
-    put(&mut entry, "lastmod", resource.lastmod.map(|time| time.to_string()));
-    put(&mut entry, "changefreq", resource.changefreq.map(ChangeFrequency::as_str));
-    put(&mut entry, "change", changed.map(|changed| changed.change.as_str()));
-    put(&mut entry, "datetime", changed.and_then(|changed| changed.datetime).map(|time| time.to_string()));
-    put(&mut entry, "hash", hashes(&resource.hashes));
-    put(&mut entry, "length", resource.length);
-    put(&mut entry, "type", resource.media_type.as_deref());
-    put(&mut entry, "encoding", resource.encoding.as_deref());
     let links: Vec<_> = resource.links.iter().map(link_entry).collect();
-    put(&mut entry, "ln", (!links.is_empty()).then_some(links));
-    Value::Object(entry)
+    published(json!({
+        "loc": resource.address().as_str(),
+        "lastmod": resource.lastmod.map(|time| time.to_string()),
+        "changefreq": resource.changefreq.map(ChangeFrequency::as_str),
+        "change": changed.map(|changed| changed.change.as_str()),
+        "datetime": changed.and_then(|changed| changed.datetime).map(|time| time.to_string()),
+        "hash": hashes(&resource.hashes),
+        "length": resource.length,
+        "type": resource.media_type,
+        "encoding": resource.encoding,
+        "ln": Some(links).filter(|links| !links.is_empty()),
+    }))
 }
 
 fn link_entry(link: &Link) -> Value {
-    let mut entry = Map::new();
-    entry.insert("rel".into(), json!(link.rel));
-    entry.insert("href".into(), json!(link.href.as_str()));
-    put(&mut entry, "pri", (link.pri != LOWEST_PRIORITY).then_some(link.pri));
-    put(&mut entry, "modified", link.modified.map(|time| time.to_string()));
-    put(&mut entry, "hash", hashes(&link.hashes));
-    put(&mut entry, "length", link.length);
-    put(&mut entry, "type", link.media_type.as_deref());
-    put(&mut entry, "encoding", link.encoding.as_deref());
-    put(&mut entry, "path", link.path.as_deref());
-    Value::Object(entry)
+    published(json!({
+        "rel": link.rel,
+        "href": link.href.as_str(),
+        "pri": Some(link.pri).filter(|pri| *pri != LOWEST_PRIORITY),
+        "modified": link.modified.map(|time| time.to_string()),
+        "hash": hashes(&link.hashes),
+        "length": link.length,
+        "type": link.media_type,
+        "encoding": link.encoding,
+        "path": link.path,
+    }))
 }
 
-fn put(entry: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
-    if let Some(value) = value {
-        entry.insert(key.into(), value.into());
-    }
+/// The fields that have a value.
+fn published(mut entry: Value) -> Value {
+    entry.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !value.is_null()));
+    entry
 }
 
 /// Digests as the `hash` attribute writes them: separated by blanks.

@@ -1,4 +1,4 @@
-//! `POST /audit` and `GET /files`: audits of the mounted tree, each with a scratch folder of its own.
+//! `POST /audit` and `GET /files`: audits of the mounted tree, each in a separate scratch folder.
 
 use super::tree::Tree;
 use crate::catalog::Catalog;

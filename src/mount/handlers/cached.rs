@@ -257,7 +257,7 @@ fn evict_below(
     events: &mpsc::Sender<EvictEvent>,
 ) -> Result<EvictSummary, CatalogError> {
     let mut summary = EvictSummary::default();
-    // The end is not sent to a client that left; the walk need not go on for it.
+    // The end is not sent to a client that left; the walk can stop.
     for found in tree.walk(paths).take_while(|_| !events.is_closed()) {
         match found? {
             Found::Missing(path) => {

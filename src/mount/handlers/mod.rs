@@ -1,4 +1,4 @@
-//! How a mount answers the requests to its control socket; [`crate::control::api`] lists them.
+//! The answers of a mount to the requests at its control socket; [`crate::control::api`] lists them.
 
 mod audit;
 mod cached;

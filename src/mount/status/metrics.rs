@@ -4,13 +4,14 @@ use super::types::{RevisionStatus, Status};
 use crate::content::SharedCacheStatus;
 use crate::fs::readers::ProgramReads;
 use crate::source::http::{HostTraffic, LATENCIES};
+use crate::sync::status::{PagesStatus, Refreshed};
 use Value::{Latency, Number, Seconds};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, prometheus_text};
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
 use prometheus_client::registry::Registry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Duration;
 
@@ -36,150 +37,97 @@ enum Value {
     Latency([u64; LATENCIES.len()], u64, f64),
 }
 
-/// A metric: its kind, name, help and samples. Its full name begins with `resyncfs_`, a counter's ends in `_total`. Without
-/// samples it is left out.
-type Metric = (MetricType, &'static str, &'static str, fn(&Status) -> Samples);
+/// Kind, name and help of each metric, a line each. Its full name begins with `resyncfs_`, a counter's ends in `_total`.
+const METRICS: &str = include_str!("metrics.txt");
 
-const METRICS: &[Metric] = &[
-    (Gauge, "info", "The Source, the mount point and the version of resyncfs; always 1.", info),
-    (Gauge, "mounted_timestamp_seconds", "When the mount began.", |it| time(Some(it.mounted))),
-    (Gauge, "revision", "Number of the revision that is shown.", |it| revision(it, |it| it.number)),
-    (Gauge, "revision_committed_timestamp_seconds", "When the revision was made here.", |it| {
-        time(it.revision.as_ref().map(|revision| revision.committed))
-    }),
-    (Gauge, "revision_at_timestamp_seconds", "The time of the Source that the revision speaks for.", |it| {
-        time(it.revision.as_ref().and_then(|revision| revision.at))
-    }),
-    (Gauge, "files", "Files that are shown.", |it| revision(it, |it| it.files)),
-    (Gauge, "folders", "Folders that are shown.", |it| revision(it, |it| it.folders)),
-    (Gauge, "published_bytes", "Sum of the published sizes.", |it| revision(it, |it| it.bytes)),
-    (Gauge, "unsized_files", "Files without a published size.", |it| revision(it, |it| it.unsized_files)),
-    (Counter, "refreshes", "Refreshes that have ended, by outcome.", |it| {
-        let succeeded = it.sync.refreshes.saturating_sub(it.sync.failed_refreshes);
-        by("outcome", [("succeeded", succeeded), ("failed", it.sync.failed_refreshes)])
-    }),
-    (Gauge, "refresh_failures", "Refreshes that have failed since the last success.", |it| {
-        one(it.sync.failures.into())
-    }),
-    (Gauge, "last_refresh_timestamp_seconds", "When the last refresh ended.", |it| {
-        time(it.sync.last_refresh.as_ref().map(|last| last.ended))
-    }),
-    (Gauge, "last_refresh_duration_seconds", "How long the last refresh took.", |it| {
-        it.sync
-            .last_refresh
-            .iter()
-            .map(|last| (Labels::new(), seconds(Some(Duration::from_millis(last.milliseconds)))))
-            .collect()
-    }),
-    (Gauge, "next_poll_timestamp_seconds", "When the next refresh is due.", |it| time(it.sync.next_poll)),
-    (Gauge, "held_deletions", "Deletions that wait for confirmation.", |it| {
-        one(it.sync.held.as_ref().map_or(0, |held| held.files))
-    }),
-    (Gauge, "sets_with_gap", "Sets of which changes may be missing.", |it| {
-        one(it.sync.sets.iter().filter(|set| set.gap_since.is_some()).count() as u64)
-    }),
-    (Counter, "unknown_deletions", "Deletions of resources that were never listed.", |it| {
-        one(it.sync.unknown_deletions)
-    }),
-    (Gauge, "journaled_changes", "Changes that are kept until a newer Resource List covers them.", |it| {
-        one(it.sync.journaled)
-    }),
-    (Gauge, "landing_pages", "Landing pages whose items are followed, by state.", |it| match it.sync.pages {
-        Some(pages) => {
-            let unread = pages.all.saturating_sub(pages.read + pages.failed);
-            by("state", [("read", pages.read), ("unread", unread), ("failing", pages.failed)])
-        }
-        None => Vec::new(),
-    }),
-    (Counter, "unannounced", "Files found that were newer than the list and differed from it.", |it| {
-        one(it.unannounced)
-    }),
-    (Gauge, "deviations", "Deviations from the standard in documents read since the mount began.", |it| {
-        one(it.sync.deviations.iter().map(|deviation| deviation.count).sum())
-    }),
-    (Counter, "reads", "READs of the kernel, by result; reads from the page cache are not counted.", |it| {
-        let answered = [("hit", it.cache.hits), ("shared", it.cache.shared_hits), ("miss", it.cache.misses)];
-        by("result", answered.into_iter().chain([("failed", it.cache.failed_reads)]))
-    }),
-    (Counter, "read_bytes", "Bytes of the answered READs.", |it| {
-        by("result", [("hit", it.cache.hit_bytes), ("shared", it.cache.shared_bytes), ("miss", it.cache.miss_bytes)])
-    }),
-    (Counter, "fetches", "Downloads of files that have begun.", |it| one(it.cache.fetches)),
-    (Counter, "fetch_failures", "Downloads of files that have failed.", |it| one(it.cache.failed_fetches)),
-    (Counter, "fetched_bytes", "Bytes of the files that were downloaded whole.", |it| one(it.cache.fetched_bytes)),
-    (Counter, "size_questions", "Requests for sizes that are not published.", |it| one(it.cache.sizes)),
-    (Counter, "size_failures", "Requests for sizes that have failed.", |it| one(it.cache.failed_sizes)),
-    (Gauge, "max_download_bytes", "Bytes of files that may be downloaded in this run, where they are bounded.", |it| {
-        it.max_download.iter().map(|it| (Labels::new(), Number(it.limit))).collect()
-    }),
-    (Counter, "max_download_used_bytes", "Bytes that count against max-download=.", |it| {
-        it.max_download.iter().map(|it| (Labels::new(), Number(it.used))).collect()
-    }),
-    (Gauge, "cache_objects", "Whole files in the cache folder, for all its mounts.", |it| one(it.cache.objects)),
-    (Gauge, "cache_bytes", "Bytes that the cache folder takes.", |it| one(it.cache.bytes)),
-    (Gauge, "cache_quota_bytes", "Bytes that the cache folder may take.", |it| one(it.cache.quota)),
-    (Counter, "shared_cache_hits", "Files that came from the shared cache.", |it| shared(it, |it| it.hits)),
-    (Counter, "shared_cache_misses", "Files that the shared cache did not have.", |it| shared(it, |it| it.misses)),
-    (Counter, "shared_cache_failures", "Requests to the shared cache that failed, and wrong files.", |it| {
-        shared(it, |it| it.failures)
-    }),
-    (Counter, "shared_cache_uploads", "Files that were uploaded to the shared cache.", |it| {
-        shared(it, |it| it.uploads)
-    }),
-    (Counter, "shared_cache_dropped", "Files that were not uploaded: too many waited, or the store failed.", |it| {
-        shared(it, |it| it.dropped)
-    }),
-    (Counter, "shared_cache_read_bytes", "Bytes that the shared cache sent.", |it| shared(it, |it| it.bytes_read)),
-    (Counter, "shared_cache_written_bytes", "Bytes that were uploaded to the shared cache.", |it| {
-        shared(it, |it| it.bytes_written)
-    }),
-    (Counter, "http_requests", "Requests sent to a host.", |it| hosts(it, |it| Number(it.requests))),
-    (Counter, "http_failures", "Unanswered requests.", |it| hosts(it, |it| Number(it.failures))),
-    (
-        Counter,
-        "http_refusals",
-        "Answers with a status of 400 or more, except where a list was only looked for.",
-        |it| hosts(it, |it| Number(it.refusals)),
-    ),
-    (Counter, "http_received_bytes", "Bytes of the bodies that arrived.", |it| hosts(it, |it| Number(it.bytes))),
-    (Histogram, "http_latency_seconds", "Time from a request to the head of its answer.", |it| {
-        hosts(it, |it| Latency(it.latencies, it.answers, it.waited.as_secs_f64()))
-    }),
-    (Gauge, "http_breaker_open", "1 while nothing is sent to a host that does not answer.", |it| {
-        hosts(it, |it| Number(it.opens_in.is_some().into()))
-    }),
-    (Gauge, "http_paused_seconds", "How long a host has asked for a pause.", |it| {
-        hosts(it, |it| seconds(it.paused_for))
-    }),
-    (Gauge, "http_paced_seconds", "How long the limit of a host holds the next request back.", |it| {
-        hosts(it, |it| seconds(it.paced_for))
-    }),
-    (Gauge, "http_cooling_seconds", "How long other mirrors come before a mirror that has failed.", |it| {
-        hosts(it, |it| seconds(it.cools_for))
-    }),
-    (Counter, "program_reads", "READs of a program; reads from the page cache are not counted.", |it| {
-        programs(it, |it| it.reads)
-    }),
-    (Counter, "program_read_bytes", "Bytes of these READs.", |it| programs(it, |it| it.bytes)),
-    (Counter, "program_denied", "Reads and size requests denied by deny=.", |it| programs(it, |it| it.denied)),
-    (Gauge, "channels", "Subscriptions at hubs, by state.", |it| {
-        let mut states = BTreeMap::<&str, u64>::new();
-        let channels = it.notifications.iter().flat_map(|it| &it.channels);
-        channels.for_each(|channel| *states.entry(&channel.standing).or_default() += 1);
-        by("standing", states)
-    }),
-    (Counter, "websub_requests", "Requests that the listener for notifications received, by kind.", |it| {
-        by("kind", it.notifications.iter().flat_map(|it| &it.seen).map(|(kind, count)| (kind.as_str(), *count)))
-    }),
-];
+/// The samples of each metric by its name.
+fn samples(status: &Status) -> HashMap<&'static str, Samples> {
+    let Status { sync, cache, revision, notifications, max_download, .. } = status;
+    let last = sync.last_refresh.as_ref();
+    let took = |last: &Refreshed| seconds(Some(Duration::from_millis(last.milliseconds)));
+    let refreshes =
+        [("succeeded", sync.refreshes.saturating_sub(sync.failed_refreshes)), ("failed", sync.failed_refreshes)];
+    let unread = |pages: PagesStatus| pages.all.saturating_sub(pages.read + pages.failed);
+    let pages = sync.pages.map(|it| [("read", it.read), ("unread", unread(it)), ("failing", it.failed)]);
+    let reads =
+        [("hit", cache.hits), ("shared", cache.shared_hits), ("miss", cache.misses), ("failed", cache.failed_reads)];
+    let read_bytes = [("hit", cache.hit_bytes), ("shared", cache.shared_bytes), ("miss", cache.miss_bytes)];
+    let mut channels = BTreeMap::<&str, u64>::new();
+    let subscribed = notifications.iter().flat_map(|it| &it.channels);
+    subscribed.for_each(|channel| *channels.entry(&channel.standing).or_default() += 1);
+    let requests = notifications.iter().flat_map(|it| &it.seen).map(|(kind, count)| (kind.as_str(), *count));
+    let shown = |number: fn(&RevisionStatus) -> u64| one(revision.as_ref().map(number));
+    let shared = |number: fn(&SharedCacheStatus) -> u64| one(status.shared_cache.as_ref().map(number));
+    let name = |host: &HostTraffic| vec![("host", host.host.as_deref().unwrap_or("others").to_owned())];
+    let hosts = |value: fn(&HostTraffic) -> Value| status.hosts.iter().map(|it| (name(it), value(it))).collect();
+    let programs = |number: fn(&ProgramReads) -> u64| {
+        by("program", status.programs.iter().map(|program| (&*program.program, number(program))))
+    };
+    HashMap::from([
+        ("info", info(status)),
+        ("mounted_timestamp_seconds", time(Some(status.mounted))),
+        ("revision", shown(|it| it.number)),
+        ("revision_committed_timestamp_seconds", time(revision.as_ref().map(|it| it.committed))),
+        ("revision_at_timestamp_seconds", time(revision.as_ref().and_then(|it| it.at))),
+        ("files", shown(|it| it.files)),
+        ("folders", shown(|it| it.folders)),
+        ("published_bytes", shown(|it| it.bytes)),
+        ("unsized_files", shown(|it| it.unsized_files)),
+        ("refreshes", by("outcome", refreshes)),
+        ("refresh_failures", one(Some(sync.failures.into()))),
+        ("last_refresh_timestamp_seconds", time(last.map(|last| last.ended))),
+        ("last_refresh_duration_seconds", last.map(|last| (Labels::new(), took(last))).into_iter().collect()),
+        ("next_poll_timestamp_seconds", time(sync.next_poll)),
+        ("held_deletions", one(Some(sync.held.as_ref().map_or(0, |held| held.files)))),
+        ("sets_with_gap", one(Some(sync.sets.iter().filter(|set| set.gap_since.is_some()).count() as u64))),
+        ("unknown_deletions", one(Some(sync.unknown_deletions))),
+        ("journaled_changes", one(Some(sync.journaled))),
+        ("landing_pages", by("state", pages.into_iter().flatten())),
+        ("unannounced", one(Some(status.unannounced))),
+        ("deviations", one(Some(sync.deviations.iter().map(|deviation| deviation.count).sum()))),
+        ("reads", by("result", reads)),
+        ("read_bytes", by("result", read_bytes)),
+        ("fetches", one(Some(cache.fetches))),
+        ("fetch_failures", one(Some(cache.failed_fetches))),
+        ("fetched_bytes", one(Some(cache.fetched_bytes))),
+        ("size_questions", one(Some(cache.sizes))),
+        ("size_failures", one(Some(cache.failed_sizes))),
+        ("max_download_bytes", one(max_download.as_ref().map(|it| it.limit))),
+        ("max_download_used_bytes", one(max_download.as_ref().map(|it| it.used))),
+        ("cache_objects", one(Some(cache.objects))),
+        ("cache_bytes", one(Some(cache.bytes))),
+        ("cache_quota_bytes", one(Some(cache.quota))),
+        ("shared_cache_hits", shared(|it| it.hits)),
+        ("shared_cache_misses", shared(|it| it.misses)),
+        ("shared_cache_failures", shared(|it| it.failures)),
+        ("shared_cache_uploads", shared(|it| it.uploads)),
+        ("shared_cache_dropped", shared(|it| it.dropped)),
+        ("shared_cache_read_bytes", shared(|it| it.bytes_read)),
+        ("shared_cache_written_bytes", shared(|it| it.bytes_written)),
+        ("http_requests", hosts(|it| Number(it.requests))),
+        ("http_failures", hosts(|it| Number(it.failures))),
+        ("http_refusals", hosts(|it| Number(it.refusals))),
+        ("http_received_bytes", hosts(|it| Number(it.bytes))),
+        ("http_latency_seconds", hosts(|it| Latency(it.latencies, it.answers, it.waited.as_secs_f64()))),
+        ("http_breaker_open", hosts(|it| Number(it.opens_in.is_some().into()))),
+        ("http_paused_seconds", hosts(|it| seconds(it.paused_for))),
+        ("http_paced_seconds", hosts(|it| seconds(it.paced_for))),
+        ("http_cooling_seconds", hosts(|it| seconds(it.cools_for))),
+        ("program_reads", programs(|it| it.reads)),
+        ("program_read_bytes", programs(|it| it.bytes)),
+        ("program_denied", programs(|it| it.denied)),
+        ("channels", by("standing", channels)),
+        ("websub_requests", by("kind", requests)),
+    ])
+}
 
 fn info(status: &Status) -> Samples {
     let labels = [("version", &status.version), ("source", &status.source), ("directory", &status.directory)];
     vec![(labels.map(|(name, value)| (name, value.clone())).into(), Number(1))]
 }
 
-fn one(number: u64) -> Samples {
-    vec![(Labels::new(), Number(number))]
+fn one(number: Option<u64>) -> Samples {
+    number.map(|number| (Labels::new(), Number(number))).into_iter().collect()
 }
 
 /// In seconds since the epoch.
@@ -196,36 +144,25 @@ fn by<'a>(label: &'static str, numbers: impl IntoIterator<Item = (&'a str, u64)>
     numbers.into_iter().map(|(value, number)| (vec![(label, value.to_owned())], Number(number))).collect()
 }
 
-fn revision(status: &Status, number: fn(&RevisionStatus) -> u64) -> Samples {
-    status.revision.as_ref().map_or_else(Vec::new, |revision| one(number(revision)))
-}
-
-fn shared(status: &Status, number: fn(&SharedCacheStatus) -> u64) -> Samples {
-    status.shared_cache.as_ref().map_or_else(Vec::new, |shared| one(number(shared)))
-}
-
-fn hosts(status: &Status, value: fn(&HostTraffic) -> Value) -> Samples {
-    let name = |host: &HostTraffic| host.host.as_deref().unwrap_or("others").to_owned();
-    status.hosts.iter().map(|host| (vec![("host", name(host))], value(host))).collect()
-}
-
-fn programs(status: &Status, number: fn(&ProgramReads) -> u64) -> Samples {
-    by("program", status.programs.iter().map(|program| (&*program.program, number(program))))
-}
-
 #[derive(Debug)]
 struct Exported(Status);
 
 impl Collector for Exported {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for (kind, name, help, samples) in METRICS {
-            let samples = samples(&self.0);
-            if samples.is_empty() {
-                continue;
-            }
-            let mut family = encoder.encode_descriptor(name, help, None, *kind)?;
+        let mut samples = samples(&self.0);
+        for line in METRICS.lines() {
+            let mut words = line.splitn(3, ' ');
+            let (Some(kind), Some(name), Some(help)) = (words.next(), words.next(), words.next()) else { continue };
+            // A metric without samples is left out.
+            let Some(samples) = samples.remove(name).filter(|samples| !samples.is_empty()) else { continue };
+            let kind = match kind {
+                "counter" => Counter,
+                "histogram" => Histogram,
+                _ => Gauge,
+            };
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for (labels, value) in samples {
-                value.encode(*kind, family.encode_family(&labels)?)?;
+                value.encode(kind, family.encode_family(&labels)?)?;
             }
         }
         Ok(())
@@ -252,6 +189,7 @@ impl Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     fn status() -> Status {
         let host = |host: Option<&str>| HostTraffic {
@@ -309,6 +247,13 @@ mod tests {
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line:?} is missing in:\n{text}");
         }
+    }
+
+    #[test]
+    fn each_metric_has_its_line() {
+        let names: HashSet<_> = METRICS.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+
+        assert_eq!(names, samples(&status()).into_keys().collect());
     }
 
     #[test]

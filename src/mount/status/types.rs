@@ -13,8 +13,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::time::SystemTime;
 
-/// A mount as it is now.
+/// A mount as it is now. The mount may have another version than the command that asks, and lack some fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Status {
     /// The Source, without credentials.
     pub source: String,
@@ -25,15 +26,12 @@ pub struct Status {
     /// The version of resyncfs that serves it.
     pub version: String,
     /// The cache folder.
-    #[serde(default)]
     pub cache_folder: String,
     /// The file of the log; `None`: standard error, of a service the journal.
-    #[serde(default)]
     pub log: Option<String>,
-    /// When the mount began.
+    /// The time when the mount began.
     pub mounted: Timestamp,
     /// How far the first tree is, before the mount is there.
-    #[serde(default)]
     pub starting: Option<Stage>,
     /// The revision that is shown; `None` where the catalog cannot be read.
     pub revision: Option<RevisionStatus>,
@@ -42,50 +40,37 @@ pub struct Status {
     /// How it is kept in step with its Source.
     pub sync: crate::sync::status::SyncStatus,
     /// Notifications from hubs, where hubs may deliver.
-    #[serde(default)]
     pub notifications: Option<NotificationsStatus>,
     /// Reads and downloads since the mount began, and the cache.
-    #[serde(default)]
     pub cache: Metrics,
     /// The bytes that may be downloaded in this run, where they are bounded (`max-download=`).
-    #[serde(default)]
     pub max_download: Option<DownloadLimit>,
-    /// Why the cache folder cannot be written, and since when; meanwhile files are read past it.
-    #[serde(default)]
+    /// The reason why the cache folder cannot be written, and since when; meanwhile files are read past it.
     pub cache_failure: Option<ErrorStatus>,
     /// The shared cache, where there is one.
-    #[serde(default)]
     pub shared_cache: Option<SharedCacheStatus>,
     /// The hosts that were asked since the mount began, the most requests first.
-    #[serde(default)]
     pub hosts: Vec<HostTraffic>,
-    /// Why a host does not answer, or why a document is requested again now.
-    #[serde(default)]
+    /// The reason why a host does not answer, or why a document is requested again now.
     pub unanswered: Option<String>,
     /// The counters of each minute of the last hours, the oldest first; the last one is of now.
-    #[serde(default)]
     pub minutes: Vec<MinuteStatus>,
     /// The downloads under way, those that have come furthest first.
-    #[serde(default)]
     pub downloads: Vec<DownloadStatus>,
     /// The latest failures, the newest first.
-    #[serde(default)]
     pub errors: Vec<ErrorStatus>,
     /// The programs that have read, the most bytes first.
-    #[serde(default)]
     pub programs: Vec<ProgramReads>,
     /// Programs for which nothing is downloaded (`deny=`).
-    #[serde(default)]
     pub denied: Vec<String>,
     /// The address of the metrics (`metrics-listen=`).
-    #[serde(default)]
     pub metrics: Option<String>,
 }
 
 /// Counters at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MinuteStatus {
-    /// When.
+    /// The time.
     pub time: Timestamp,
     /// Bytes that hosts had sent since the mount began.
     pub received_bytes: u64,
@@ -98,7 +83,7 @@ pub struct MinuteStatus {
 pub struct RevisionStatus {
     /// Counts commits from 1.
     pub number: u64,
-    /// When it was committed here.
+    /// The time when it was committed here.
     pub committed: Timestamp,
     /// The time that it speaks for.
     pub at: Option<Timestamp>,
@@ -148,11 +133,11 @@ pub struct SubscriptionStatus {
     pub hub: String,
     /// `kept`, `asked`, `active`, `failing`, `denied` or `left`.
     pub standing: String,
-    /// When the hub stops delivering.
+    /// The time when the hub stops delivering.
     pub lease_ends: Option<Timestamp>,
     /// Notifications since the mount began.
     pub deliveries: u64,
-    /// When the last notification arrived.
+    /// The time when the last notification arrived.
     pub last_delivery: Option<Timestamp>,
 }
 
@@ -195,7 +180,7 @@ pub struct DownloadStatus {
 /// A failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorStatus {
-    /// When.
+    /// The time.
     pub time: Timestamp,
     /// The resource; `None`: a refresh, or the cache folder.
     pub uri: Option<String>,
