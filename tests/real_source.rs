@@ -117,7 +117,7 @@ fn through_a_proxy() {
     }
 }
 
-/// How often each line occurs.
+/// The number of times that each line occurs.
 fn counted(lines: impl Iterator<Item = String>) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for line in lines {

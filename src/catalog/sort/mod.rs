@@ -336,7 +336,7 @@ fn sorted(arena: &[u8], starts: &[u32]) -> impl Iterator<Item = u32> {
     order.into_iter().map(|(_, start)| start)
 }
 
-/// How many bytes both begin with.
+/// The number of bytes that both begin with.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let equal = 8 * a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(a, b)| a == b).count();
     equal + a[equal..].iter().zip(&b[equal..]).take_while(|(a, b)| a == b).count()

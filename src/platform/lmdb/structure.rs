@@ -167,7 +167,7 @@ struct LowestKey {
 }
 
 impl LowestKey {
-    /// Goes on to `key`, of a record or of the way to a page; `None` where it is too low.
+    /// Advances to `key`, of a record or of the way to a page; `None` where it is too low.
     fn advance(&mut self, key: &[u8], is_record: bool) -> Option<()> {
         let is_allowed = key > &self.key[..] || key == &self.key[..] && !self.is_taken;
         self.key.clear();

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 /// Resources asked at once.
 const ASKED_AT_ONCE: usize = 8;
 
-/// How long one resource has to answer.
+/// The time that one resource has to answer.
 const ANSWER_DUE: Duration = Duration::from_secs(30);
 
 /// The owner of what documents are fetched with.
