@@ -132,7 +132,7 @@ fn the_database_of_locate_skips_a_mount_as_the_manual_says() {
 
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
     let drop_in = fs::read_to_string(project.join("scripts/systemd/plocate-updatedb.conf")).unwrap();
-    let arguments = drop_in.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/sbin/updatedb ")).unwrap();
+    let arguments = drop_in.lines().find_map(|line| line.strip_prefix("ExecStart=updatedb ")).unwrap();
     let by_drop_in = located(&parent, &configuration, &arguments.split(' ').collect::<Vec<_>>());
     let manual = fs::read_to_string(project.join("scripts/manual/programs.md")).unwrap();
     let block =
