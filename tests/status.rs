@@ -2,14 +2,14 @@
 
 mod common;
 
-use common::eventually;
 use common::mounted::{Mounted, PROGRAM, run, stderr};
 use common::pty::Pty;
 use common::source::{Fault, Resource, Source};
+use common::{eventually, eventually_within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -199,6 +199,21 @@ fn mounts_with_one_cache_folder_show_the_same_use_of_it() {
     let used = |mounted: &Mounted| mounted.status()["cache"]["bytes"].as_u64().unwrap();
 
     eventually("both show the same", || used(&first) == used(&second) && used(&first) > 100_000);
+}
+
+/// As logind removes the folder of a user with the last session.
+#[test]
+fn a_mount_is_found_again_after_its_record_was_removed() {
+    let (_source, mounted) = one_file("poll=1h");
+    let device = fs::metadata(mounted.path()).unwrap().dev();
+    let record = format!("/run/resyncfs/{}:{}.json", libc::major(device), libc::minor(device));
+
+    fs::remove_file(record).unwrap();
+
+    let directory = mounted.path().to_str().unwrap().to_owned();
+    assert!(!run(&["status", &directory]).status.success());
+    eventually_within(Duration::from_secs(30), "it is found", || run(&["status", &directory]).status.success());
+    assert!(is_in_state(&mounted.path(), "alive"));
 }
 
 /// As Nagios and its like read it: a state, a line, and the exit code.

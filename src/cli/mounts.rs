@@ -66,8 +66,8 @@ impl Running {
                 "the process that served this mount has died; mount it again, or detach it with: resyncfs unmount {shown}"
             ),
             _ if is_own(known) => format!(
-                "nothing shows which process serves it: it was moved after it was mounted, or its record was lost; mount it \
-                 again after: resyncfs unmount {shown}"
+                "nothing shows which process serves it: it was moved after it was mounted, or its record was lost a \
+                 moment ago; try again in ten seconds, or mount it again after: resyncfs unmount {shown}"
             ),
             _ => foreign(known.user),
         };

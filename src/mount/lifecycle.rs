@@ -65,7 +65,7 @@ pub fn run(
         None => remarks.extend(preparation::hidden_files(&config.directory)),
     }
     let folders = Folders::prepare(&config)?;
-    let mut registration = register(&config, &folders.control);
+    let registration = register(&config, &folders.control);
     let system = |what| move |cause| MountError::System { what, cause };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
@@ -151,7 +151,7 @@ pub fn run(
     let connection = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
     let effects = MountEffects::new(connection, catalog.clone(), content.clone(), runtime.handle());
     let invalidator = Invalidator::spawn(inbox, effects).map_err(system("the invalidator cannot start"))?;
-    if let Some(Err(cause)) = registration.as_mut().map(|registration| registration.mounted(point.device.as_deref())) {
+    if let Some(Err(cause)) = registration.as_ref().map(|it| tasks::locked(it).mounted(point.device.as_deref())) {
         tracing::warn!(%cause, "commands cannot find this mount");
     }
     if let Some(Err(cause)) = point.device.as_deref().map(|device| raise_readahead(device, READ_AHEAD_KILOBYTES)) {
@@ -182,6 +182,9 @@ pub fn run(
     runtime.spawn(tasks::forward_events(events, renewals, notices.clone()));
     runtime.spawn(tasks::forget_gone(catalog.clone(), content.clone()));
     runtime.spawn(reporter.clone().note_minutes());
+    if let Some(registration) = &registration {
+        runtime.spawn(tasks::keep_record(Arc::downgrade(registration)));
+    }
     if from_earlier {
         remarks.extend(runtime.block_on(tasks::old_tree(&catalog, &client))?);
     }
@@ -201,10 +204,11 @@ pub fn run(
         }
     };
     let result = runtime.block_on(serve(session, point, commands, signals, leave, &notices));
-    // The record goes first: a mount that is found answers at its socket. The mount point of an aborted one is left, and dead.
-    match (registration, &result) {
-        (Some(registration), Err(MountError::Aborted { .. })) => registration.leave(),
-        (registration, _) => drop(registration),
+    // The record goes first: a mount that is found answers at its socket. The mount point of an aborted one is left, and its record:
+    // the lock ends with this process, and the mount is seen to be dead.
+    match &result {
+        Err(MountError::Aborted { .. }) => std::mem::forget(registration),
+        _ => drop(registration),
     }
     drop(socket);
     notices.stop();
@@ -224,14 +228,16 @@ fn ahead(option: Option<u64>, quota: u64) -> u64 {
 }
 
 /// Records that this mount starts. A mount without a record is not found by commands, and a mount all the same.
-fn register(config: &MountConfig, socket: &Path) -> Option<Registration> {
+fn register(config: &MountConfig, socket: &Path) -> Option<Arc<Mutex<Registration>>> {
     let record = Record {
         source: config.session.source.clone(),
         directory: config.directory.clone(),
         process: std::process::id(),
         socket: socket.to_owned(),
     };
-    Registration::starting(&record).inspect_err(|cause| tracing::warn!(%cause, "commands cannot find this mount")).ok()
+    let registration = Registration::starting(&record);
+    let registration = registration.inspect_err(|cause| tracing::warn!(%cause, "commands cannot find this mount"));
+    registration.ok().map(|registration| Arc::new(Mutex::new(registration)))
 }
 
 async fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, MountError> {

@@ -49,6 +49,7 @@ pub struct Record {
 /// The record of a mount of this process, removed when it is dropped.
 #[derive(Debug)]
 pub struct Registration {
+    record: Record,
     file: File,
     folder: PathBuf,
     path: PathBuf,
@@ -57,8 +58,11 @@ pub struct Registration {
 impl Registration {
     /// Records a mount of this user that is being started.
     pub fn starting(record: &Record) -> io::Result<Registration> {
-        let [usual, other] = folders(user());
-        Registration::within(&usual, record).or_else(|_| Registration::within(&other, record))
+        Registration::within_one_of(&folders(user()), record)
+    }
+
+    fn within_one_of([usual, other]: &[PathBuf; 2], record: &Record) -> io::Result<Registration> {
+        Registration::within(usual, record).or_else(|_| Registration::within(other, record))
     }
 
     fn within(folder: &Path, record: &Record) -> io::Result<Registration> {
@@ -68,35 +72,46 @@ impl Registration {
         let path = folder.join(format!("{STARTING}{}.json", record.process));
         // No other process can open it, and lock it, before it is locked here.
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
-        let registration = Registration { file, folder: folder.to_owned(), path };
-        let written = registration.write(record);
+        let registration = Registration { record: record.clone(), file, folder: folder.to_owned(), path };
+        let written = registration.write();
         // A record that cannot be written is removed, which takes another turn.
         drop(turn);
         written.map(|()| registration)
     }
 
-    fn write(&self, record: &Record) -> io::Result<()> {
+    fn write(&self) -> io::Result<()> {
         flock(&self.file, FlockOperation::LockExclusive)?;
-        serde_json::to_writer(&self.file, record)?;
+        serde_json::to_writer(&self.file, &self.record)?;
         self.file.set_permissions(Permissions::from_mode(0o644))
     }
 
     /// The mount is there, with this device (`MAJOR:MINOR`). Replaces the record of an earlier mount with the same device. Without a
     /// device, another process made the mount.
     pub fn mounted(&mut self, device: Option<&str>) -> io::Result<()> {
-        let _turn = turn(&self.folder)?;
-        let path = self.folder.join(match device {
+        self.rename(&match device {
             Some(device) => format!("{device}.json"),
             None => format!("{DESCRIPTOR}{}.json", std::process::id()),
-        });
+        })
+    }
+
+    fn rename(&mut self, name: impl AsRef<Path>) -> io::Result<()> {
+        let _turn = turn(&self.folder)?;
+        let path = self.folder.join(name);
         fs::rename(&self.path, &path)?;
         self.path = path;
         Ok(())
     }
 
-    /// Leaves the record of a mount that is still there. Its lock ends with this process, and the mount is seen to be dead.
-    pub fn leave(self) {
-        std::mem::forget(self);
+    /// Records the mount again where its record was removed: a user's folder goes with their last session.
+    pub fn restore(&mut self) -> io::Result<()> {
+        if self.path.try_exists()? { Ok(()) } else { self.restore_within(&folders(user())) }
+    }
+
+    fn restore_within(&mut self, folders: &[PathBuf; 2]) -> io::Result<()> {
+        let mut restored = Registration::within_one_of(folders, &self.record)?;
+        restored.rename(self.path.file_name().unwrap_or_default())?;
+        *self = restored;
+        Ok(())
     }
 
     fn remove(&self) -> io::Result<()> {
@@ -536,6 +551,22 @@ mod tests {
         let _next = Registration::within(folder.path(), &record(2)).unwrap();
 
         assert_eq!(names(folder.path()), ["starting-2.json"]);
+    }
+
+    #[test]
+    fn a_removed_record_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut registration = Registration::within(folder.path(), &record(1)).unwrap();
+        registration.mounted(Some("0:999999")).unwrap();
+        fs::remove_dir_all(folder.path()).unwrap();
+
+        registration.restore_within(&[folder.path().into(), "/".into()]).unwrap();
+
+        let restored = read(folder.path(), user());
+        assert_eq!((&restored[0].record, restored[0].device.as_deref()), (&record(1), Some("0:999999")));
+        assert!(restored[0].lives);
+        drop(registration);
+        assert_eq!(names(folder.path()), [""; 0]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The background tasks of a mount: the first tree, messages between content, sync and the kernel, and old metadata dropped.
 
 use super::MountError;
+use super::registry::Registration;
 use super::serving::Signals;
 use crate::catalog::{Catalog, CatalogError, Renewal};
 use crate::content::{Content, Event};
@@ -12,7 +13,7 @@ use crate::sync::poller::Listeners;
 use crate::sync::{RefreshResult, Stage, Synchronizer};
 use jiff::Timestamp;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -38,6 +39,25 @@ pub(super) async fn make_first_tree(
         synchronizer.tidy().await;
     }
     Ok(())
+}
+
+/// The time between two looks at the record of the mount.
+const RECORDED: Duration = Duration::from_secs(10);
+
+/// Records the mount again where its record was removed. Runs as long as `registration` is kept.
+pub(super) async fn keep_record(registration: Weak<Mutex<Registration>>) {
+    let mut due = tokio::time::interval(RECORDED);
+    loop {
+        due.tick().await;
+        let Some(registration) = registration.upgrade() else { return };
+        if let Err(cause) = locked(&registration).restore() {
+            tracing::debug!(%cause, "commands cannot find this mount");
+        }
+    }
+}
+
+pub(super) fn locked(registration: &Mutex<Registration>) -> MutexGuard<'_, Registration> {
+    registration.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says that an earlier tree is shown, where its Source is asked now and no answer comes at once.
