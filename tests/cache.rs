@@ -747,6 +747,9 @@ fn a_run_downloads_no_more_than_it_may() {
     assert!(shown("status").contains("LIMIT REACHED: max-download= allows 1.0 MB"), "{}", shown("status"));
     let path = mounted.path().display().to_string();
     assert!(shown("list").lines().any(|line| line.contains(&path) && line.ends_with("alive, max-download= reached")));
+    let check = Command::new(PROGRAM).args(["status", "--check"]).arg(mounted.path()).output().unwrap();
+    let line = String::from_utf8_lossy(&check.stdout);
+    assert!(check.status.code() == Some(1) && line.contains("max-download= is reached"), "{line}");
     let full = prefetch(&[]);
     assert!(
         !full.0 && full.1.contains("will not fit") && full.1.contains("as much as max-download= allows"),

@@ -439,6 +439,8 @@ fn a_cache_that_cannot_be_written_is_read_past() {
     let warnings: Vec<_> = shown.lines().filter(|line| line.contains("it has not been writable since")).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("Read-only file system"), "{shown}");
     assert!(!shown.contains("Errors"), "{shown}");
+    let check = status(&mounted, &["--check"]);
+    assert!(check.starts_with("RESYNCFS WARNING") && check.contains("the cache cannot be written"), "{check}");
     let json: serde_json::Value = serde_json::from_str(&status(&mounted, &["--json"])).unwrap();
     assert!(json["cache_failure"]["why"].as_str().is_some_and(|why| why.contains("Read-only")), "{json}");
     assert_eq!(mounted.said().matches("the cache cannot be written").count(), 1, "{}", mounted.said());

@@ -89,6 +89,7 @@ fn what_cannot_be_mounted_changes_nothing() {
         (vec![&*list, point], 2, "there is no terminal"),
         (vec!["--yes", &absent, point], 4, "404"),
         (vec!["--yes", "--name", "a/b", &list, point], 2, "is not a name"),
+        (vec!["--yes", "--name", "münchen", &list, point], 2, "is not a name of ASCII letters"),
         (vec!["--yes", point, &list], 2, "the Source comes first"),
         (vec!["--yes", "--name", "x", &list, file], 1, "exists"),
         (vec!["--yes", "-o", "cache-sise=1G", &list, point], 2, "did you mean cache-size?"),

@@ -135,6 +135,17 @@ fn lines_of_a_mount_unit_come_to_the_journal_with_their_fields() {
 }
 
 #[test]
+fn a_mount_unit_with_a_log_file_writes_it() {
+    let source = source();
+    let machine = machine(&source, "Options=ro,_netdev,log=/run/own.log");
+
+    machine.ok(&["systemctl", "start", MOUNT]);
+
+    let log = machine.ok(&["cat", "/run/own.log"]);
+    assert!(log.contains("mounted"), "{log}");
+}
+
+#[test]
 fn an_automount_mounts_unmounts_when_idle_and_mounts_again() {
     let source = source();
     let machine = machine(&source, "");

@@ -9,6 +9,9 @@ use std::ffi::OsStr;
 /// The script for bash: that of the crate does not join the words that bash splits at `=` and `:`.
 const BASH: &str = include_str!("complete.bash");
 
+/// The last line for zsh, which makes the file a function at the first completion (zshcompsys(1)): this one completes too.
+const ZSH: &str = "[[ ${funcstack[1]} != _resyncfs ]] || _clap_dynamic_completer_resyncfs \"$@\"\n";
+
 /// The variable by which the shell asks for completions.
 const VARIABLE: &str = "RESYNCFS_COMPLETE";
 const PROGRAM: &str = "resyncfs";
@@ -26,6 +29,9 @@ pub fn script(shell: &str) -> Result<Vec<u8>, CliError> {
     let mut script = Vec::new();
     if let Some(shell) = Shells::builtins().completer(shell) {
         shell.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
+    }
+    if shell == "zsh" {
+        script.extend(ZSH.bytes());
     }
     Ok(script)
 }

@@ -152,8 +152,11 @@ pub fn names() -> Vec<String> {
 /// The file of a new mount, which is not there yet.
 pub fn new_file(name: &str) -> Result<PathBuf, CliError> {
     let refused = |why: String| Err(CliError::usage(format!("{name:?} {why}; name the mount with --name NAME")));
-    if !is_name(name) {
-        return refused("is not a name of letters, digits, and . _ - @ +".to_owned());
+    // systemctl writes other characters of a unit's name as \xNN, and the unit would look for a file of that name (systemd.unit(5)).
+    if !is_name(name)
+        || name.contains(|character: char| !character.is_ascii_alphanumeric() && !"._-@".contains(character))
+    {
+        return refused("is not a name of ASCII letters, digits, and . _ - @".to_owned());
     }
     let Some(file) = files_of(name).into_iter().next() else { return refused("has no folder".to_owned()) };
     match file.try_exists() {

@@ -99,7 +99,7 @@ pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Re
         // The child is the mount; nothing is left to do here.
         Side::Parent(exit) => std::process::exit(exit.into()),
         Side::Child(waiting) => {
-            if !stderr_is_journal() {
+            if options.program.log.is_some() || !stderr_is_journal() {
                 config.log = Some(options.program.log.clone().unwrap_or_else(|| Folders::of(&config).log));
             }
             start_logging(verbosity, log_target(options, &config)?);

@@ -85,6 +85,9 @@ pub fn judged(status: &Status, clock: &Clock) -> (Level, String) {
     if status.cache.bytes > status.cache.quota {
         warnings.push(format!("the cache takes {} of {}", size(status.cache.bytes), size(status.cache.quota)));
     }
+    warnings.extend(status.cache_failure.as_ref().map(|_| "the cache cannot be written".to_owned()));
+    let is_reached = status.max_download.is_some_and(|limit| limit.left() == 0);
+    warnings.extend(is_reached.then(|| "max-download= is reached".to_owned()));
     let level = match (failing.is_empty(), warnings.is_empty()) {
         (false, _) => Level::Critical,
         (true, false) => Level::Warning,
