@@ -72,7 +72,7 @@ pub(super) fn announced(headers: &HeaderMap, now: SystemTime) -> Option<Announce
         })
     };
     let ([limit, remaining, reset], policy) = combined().or_else(structured).or_else(separate)?;
-    let window = policy.and_then(|policy| policy.number("w")).and_then(seconds);
+    let window = policy.and_then(|policy| policy.number("w")).and_then(seconds).map(|window| window.min(LONGEST));
     let reset = match reset {
         Some(at) if at >= EPOCH => {
             let at = if at >= EPOCH * 1000.0 { at / 1000.0 } else { at };
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn each_form_of_an_announced_limit_is_read() {
         let date = ("Date", "Thu, 01 Jan 2026 00:00:00 GMT");
-        let table: [(&[(&str, &str)], _); 16] = [
+        let table: [(&[(&str, &str)], _); 17] = [
             (&[("RateLimit", "\"default\";r=50;t=30")], Some((None, None, 50, 30))),
             (
                 &[("RateLimit", "\"default\";r=50;t=30"), ("RateLimit-Policy", "\"default\";q=100;w=60")],
@@ -155,6 +155,11 @@ mod tests {
                     ("RateLimit-Policy", "\"burst\";q=10;w=1,\"day\";q=1000;w=86400"),
                 ],
                 Some((Some(1000), Some(86400), 4, 7000)),
+            ),
+            // No window is so long that the end of the time is in it.
+            (
+                &[("RateLimit", "\"d\";r=50;t=0"), ("RateLimit-Policy", "\"d\";q=100;w=9223372036854775807")],
+                Some((Some(100), Some(24 * 3600), 50, 0)),
             ),
             (
                 &[("RateLimit", "limit=100, remaining=50, reset=30"), ("RateLimit-Policy", "100;w=60")],
