@@ -4,7 +4,7 @@ use crate::platform::error_chain::chain;
 use crate::source::http::Client;
 use crate::source::websub::{Delivery, Listener, Member, Standing, Subject, Subscriber};
 use crate::sync::command::{Announcement, Command};
-use crate::sync::push::{NotificationInbox, SetChannel};
+use crate::sync::push::{NotificationInbox, SetChannel, SetChannels};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, watch};
@@ -19,7 +19,7 @@ pub(super) fn start(
     listener: Listener,
     state: PathBuf,
     client: Client,
-    channels: watch::Receiver<Option<Vec<SetChannel>>>,
+    channels: watch::Receiver<Option<SetChannels>>,
     commands: mpsc::Sender<Command>,
 ) -> Subscriber {
     tracing::info!(callback = %listener.callback(), "hubs can deliver notifications");
@@ -32,7 +32,7 @@ pub(super) fn start(
 async fn pass_on(
     subscriber: Subscriber,
     mut deliveries: mpsc::Receiver<Delivery>,
-    mut channels: watch::Receiver<Option<Vec<SetChannel>>>,
+    mut channels: watch::Receiver<Option<SetChannels>>,
     commands: mpsc::Sender<Command>,
 ) {
     let mut inbox = NotificationInbox::default();
@@ -52,13 +52,14 @@ async fn pass_on(
                 }
                 // Until discovery has found channels, subscriptions of an earlier mount stay as they are.
                 if let Some(channels) = &*channels.borrow_and_update() {
-                    follow(&subscriber, channels);
+                    follow(&subscriber, &channels.all);
                 }
             }
             delivery = deliveries.recv() => {
                 let Some(delivery) = delivery else { return };
                 // They may have been found since the loop began to wait.
-                let announced = take(&subscriber, &mut inbox, channels.borrow().as_deref().unwrap_or_default(), &delivery);
+                let known = channels.borrow().clone().unwrap_or_default();
+                let announced = take(&subscriber, &mut inbox, &known.all, &delivery);
                 if !announced.is_empty() && commands.send(Command::Announced(announced)).await.is_err() {
                     return;
                 }
@@ -109,7 +110,7 @@ fn take(
 }
 
 /// True if each set has a channel on which notifications arrive.
-fn are_live(channels: &[SetChannel], members: &[Member], now: SystemTime) -> bool {
+fn are_live(channels: &SetChannels, members: &[Member], now: SystemTime) -> bool {
     let lives = |channel: &SetChannel| {
         let member = members.iter().find(|member| member.subject == subject(channel));
         member.is_some_and(|member| {
@@ -119,7 +120,9 @@ fn are_live(channels: &[SetChannel], members: &[Member], now: SystemTime) -> boo
                 && silent.is_none_or(|silent| silent < SILENCE)
         })
     };
-    !channels.is_empty() && channels.iter().all(|one| channels.iter().any(|other| other.set == one.set && lives(other)))
+    let all = &channels.all;
+    let has_one = |one: &SetChannel| all.iter().any(|other| other.set == one.set && lives(other));
+    channels.are_complete && !all.is_empty() && all.iter().all(has_one)
 }
 
 #[cfg(test)]
@@ -147,7 +150,7 @@ mod tests {
             let passing = tokio::spawn(pass_on(subscriber, deliveries, channels, commands));
             tokio::task::yield_now().await;
 
-            found.send_replace(Some(vec![channel.clone()]));
+            found.send_replace(Some(SetChannels { all: vec![channel.clone()], are_complete: true }));
             let delivery = Delivery { subject: subject(&channel), body: bytes::Bytes::new() };
             deliver.send(delivery).await.unwrap();
 

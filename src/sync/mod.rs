@@ -48,7 +48,7 @@ use fetch::DocumentFetch;
 use fetch::index_cache::IndexCache;
 use fetch::spool::Spool;
 use position::Position;
-use push::SetChannel;
+use push::SetChannels;
 use refresh::{Current, Discovery, StaleLists, no_resource_list, offers};
 use scheduler::Schedule;
 use serde::{Deserialize, Serialize};
@@ -145,7 +145,7 @@ impl Synchronizer {
     }
 
     /// The notification channels of the mounted sets, as of each discovery; `None` before the first.
-    pub fn channels(&self) -> watch::Receiver<Option<Vec<SetChannel>>> {
+    pub fn channels(&self) -> watch::Receiver<Option<SetChannels>> {
         self.discovery.channels.subscribe()
     }
 

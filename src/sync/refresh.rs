@@ -12,7 +12,7 @@ use super::fetch::own_host::{known_naming, naming};
 use super::fetch::remarks::fail_if_missing;
 use super::followed_set::FollowedSet;
 use super::position::Position;
-use super::push::{self, SetChannel};
+use super::push::{self, SetChannels};
 use super::read_set::ReadSet;
 use super::status::FailedDocument;
 use super::{Progressing, RefreshResult, Scope, Stage, SyncError, Synchronizer, unwatched};
@@ -41,7 +41,7 @@ pub(super) struct Discovery {
     /// True if it does so although nothing has failed: a person asks, or a commit was made. Lists that were read are not asked for it.
     pub looks_again: bool,
     /// The notification channels of the mounted sets.
-    pub channels: watch::Sender<Option<Vec<SetChannel>>>,
+    pub channels: watch::Sender<Option<SetChannels>>,
 }
 
 /// The refresh that is under way, or the last one.

@@ -35,8 +35,17 @@ pub struct SetChannel {
     pub own_authority: Box<str>,
 }
 
+/// The channels of a Source.
+#[derive(Clone, Debug, Default)]
+pub struct SetChannels {
+    /// The channels, set by set.
+    pub all: Vec<SetChannel>,
+    /// True if each set has one: no set is kept in step by polling alone.
+    pub are_complete: bool,
+}
+
 /// The channels of every set of `source`; `host` is the own `HOST[:PORT]` where `host=` gives it.
-pub fn channels(source: &Source, host: Option<&str>) -> Vec<SetChannel> {
+pub fn channels(source: &Source, host: Option<&str>) -> SetChannels {
     let of_set = |set: &Set| {
         let lists = set.documents.iter().filter(|(capability, _)| *capability == Capability::ChangeList);
         let change_lists: Vec<_> = lists.map(|(_, location)| location.clone()).collect();
@@ -49,7 +58,10 @@ pub fn channels(source: &Source, host: Option<&str>) -> Vec<SetChannel> {
         };
         set.channels.iter().map(of_channel).collect::<Vec<_>>()
     };
-    source.sets.iter().flat_map(of_set).take(MOST_CHANNELS).collect()
+    let all: Vec<SetChannel> = source.sets.iter().flat_map(of_set).take(MOST_CHANNELS).collect();
+    let has_one = |set: &Set| all.iter().any(|channel| channel.set == set.capability_list);
+    let are_complete = source.sets.iter().filter(|set| !set.documents.is_empty()).all(has_one);
+    SetChannels { all, are_complete }
 }
 
 /// One notification.
