@@ -239,7 +239,7 @@ impl ChangeState {
         let most = self.width.min(moved).max(0);
         let passed = self.looked.map_or(0, |looked| now.seconds - looked.seconds).clamp(0, most);
         let by_then = |it: Timestamp| Timestamp { seconds: it.seconds + passed, ..it };
-        self.seen = self.reached().map(by_then);
+        self.seen = self.until.max(self.seen.map(by_then));
         if moved != 0 || self.began.is_none() || self.looked.is_none() {
             (self.began, self.looked) = (oldest, Some(now));
         }

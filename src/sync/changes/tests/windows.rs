@@ -66,6 +66,22 @@ fn a_quiet_window_that_rolls_on_is_no_gap() {
     assert!(look(&known, &window(760), now).0 && !look(&known, &window(761), now).0, "our clock may be set");
 }
 
+/// A change each five seconds; the list has those of the last forty.
+#[test]
+fn a_window_that_slept_is_not_thought_to_reach_further() {
+    let window = |now: i64| {
+        let changes = (0..=now).step_by(5).filter(|time| *time >= now - 40);
+        [list("l", Some(now - 40), None, changes.map(|time| dated(&format!("r{time}"), Created, time)).collect())]
+    };
+    let mut known = look(&KnownJournal::since(Some(t(1000))), &window(1000), 1000).1.known;
+    known.see(t(1000));
+    known = look(&known, &window(1030), 1030).1.known;
+    known.see(t(1030));
+
+    assert!(look(&known, &window(1070), 1070).0, "begins where the last look ended");
+    assert!(!look(&known, &window(1088), 1088).0, "the changes of 18 s were seen by nobody");
+}
+
 /// A list is written once a day, and once it is not.
 #[test]
 fn a_list_that_stays_the_same_proves_no_time() {
