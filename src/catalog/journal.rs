@@ -86,7 +86,7 @@ pub(super) enum Fate {
 fn fate(scope: &FactScope, set: SetId, time: Timestamp) -> Fate {
     match scope.lists.get(&set) {
         _ if scope.forgotten.contains(&set) => Fate::Superseded,
-        Some(Some(at)) if time < *at => Fate::Superseded,
+        Some(Some(at)) if !time.may_reach(*at) => Fate::Superseded,
         Some(_) => Fate::InForce,
         None if scope.is_partial => Fate::InForce,
         None => Fate::Kept,

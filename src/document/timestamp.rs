@@ -53,6 +53,11 @@ impl Timestamp {
         if is_midnight { self.seconds + DAY + DAY / 2 } else { self.seconds }
     }
 
+    /// True if it can stand for `other` or a later time: it may be written to the day or to the second alone.
+    pub fn may_reach(self, other: Timestamp) -> bool {
+        self >= other || self.nanos == 0 && self.latest() >= other.seconds
+    }
+
     /// The machine's clock.
     pub fn now() -> Timestamp {
         Timestamp::from(SystemTime::now())

@@ -72,7 +72,7 @@ pub(super) fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Choice
     let snapshot = catalog.snapshot()?;
     snapshot.journal(&mut |set, journaled, resource| {
         // As in the baseline, a list that speaks for a later time counts more.
-        if !at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time >= at)) {
+        if !at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time.may_reach(at))) {
             return Ok(());
         }
         // The latest statement of its sets counts for a resource in the tree.

@@ -147,9 +147,9 @@ impl Frame {
         };
         let moment = match self.own(note.stamp) {
             Some(time) => {
-                // One of the very moment is applied: the list may have been begun before it (many Sources date by the second), and what
-                // is in the list already changes nothing.
-                let is_covered = self.at.is_some_and(|at| time < at);
+                // One that may be of the very moment is applied: the list may have been begun before it (many Sources date by the second
+                // or the day), and what is in the list already changes nothing.
+                let is_covered = self.at.is_some_and(|at| !time.may_reach(at));
                 ChangeTime { time, rank, is_by_position: false, is_doubtful: self.at.is_none(), is_covered }
             }
             None if self.order == EntryOrder::None => return None,

@@ -1,6 +1,6 @@
 //! Which time lists speak for that do not say it.
 
-use super::changes::{change, resource_list_at, source};
+use super::changes::{CHANGES, change, change_list, resource_list_at, source};
 use super::*;
 
 /// The time that the lists of a Source of one set speak for, as status tells it, where LIST is `answer`.
@@ -59,4 +59,26 @@ async fn lists_without_any_time_speak_for_their_last_modified() {
 async fn lists_without_any_time_at_all_speak_for_none() {
     let at = time_of(|server| resource_list_at("", &[change(server, "/a", "")]));
     assert_eq!(at.await, None);
+}
+
+/// The first list is of nine o'clock; the second was begun before the changes of its day too.
+#[tokio::test]
+async fn changes_dated_to_the_day_outlast_lists_of_that_day() {
+    let server = source().await;
+    let lastmod = |path: &str, change: &str| {
+        let loc = server.uri(path);
+        format!("<url><loc>{loc}</loc><lastmod>2013-01-03</lastmod><rs:md change=\"{change}\"/></url>")
+    };
+    let changes = [lastmod("/e", "created"), lastmod("/a", "deleted")];
+    server.put(CHANGES, change_list("from=\"2013-01-02\"", &changes));
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+    let by_the_first = destination.paths();
+    let listed = ["/a", "/b", "/c", "/d"].map(|path| change(&server, path, ""));
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:30:00Z\"", &listed).etag("later"));
+    destination.refresh().await.unwrap();
+
+    assert_eq!(by_the_first, ["/b", "/c", "/d", "/e"]);
+    assert_eq!(destination.paths(), by_the_first);
 }

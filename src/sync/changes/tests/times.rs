@@ -139,6 +139,20 @@ fn what_was_written_in_the_baselines_second_may_be_later() {
 }
 
 #[test]
+fn what_is_dated_to_the_day_may_be_later_than_the_list() {
+    const DAY: i64 = 86_400;
+    let known = KnownJournal::since(Some(Timestamp { nanos: 500_000_000, ..t(10 * DAY + 6 * 3600) }));
+    let days = [8, 9, 10].map(|day| modified(&format!("r{day}"), Deleted, day * DAY));
+    let second = modified("second", Created, 10 * DAY + 6 * 3600);
+    let before = modified("before", Created, 10 * DAY + 6 * 3600 - 1);
+
+    let news = look(&known, &[list("l", Some(0), None, [&days[..], &[before, second]].concat())], 11 * DAY).1;
+
+    let names: Vec<_> = told(&news).into_iter().map(|(name, ..)| name.to_owned()).collect();
+    assert_eq!(names, ["r9", "r10", "second"]);
+}
+
+#[test]
 fn a_late_change_does_not_undo_a_later_one_that_was_seen() {
     let known =
         look(&KnownJournal::since(Some(t(10))), &[list("l", Some(0), None, vec![dated("a", Deleted, 15)])], 20).1.known;
