@@ -7,6 +7,7 @@ use lru::LruCache;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -194,7 +195,11 @@ pub(super) fn is_gone(process: u32) -> bool {
     if process == 0 {
         return false;
     }
-    let Ok(status) = fs::read_to_string(format!("/proc/{process}/status")) else { return true };
+    let status = match fs::read_to_string(format!("/proc/{process}/status")) {
+        Ok(status) => status,
+        // Without a descriptor for it nothing is known: it may live. One that ends while it is read is ESRCH.
+        Err(cause) => return cause.kind() == ErrorKind::NotFound || cause.raw_os_error() == Some(libc::ESRCH),
+    };
     let masks = status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")));
     masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & KILLED != 0)
 }
