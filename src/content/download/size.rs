@@ -211,24 +211,32 @@ impl Content {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a size, to which a download that began before it was known is held.
-    fn show_size(&self, ino: Ino, size: u64, learn: impl FnOnce(&mut Observation)) {
+    /// Remembers a size, to which a download that began before it was known is held. Returns the size that counts: the body may have
+    /// shown another one in the meantime.
+    fn show_size(&self, ino: Ino, size: u64, learn: impl FnOnce(&mut Observation)) -> u64 {
+        let mut known = None;
         self.local.metadata.update(ino, |observation| {
-            observation.size = Some(size);
-            learn(observation);
+            known = observation.size;
+            if known.is_none() {
+                observation.size = Some(size);
+                learn(observation);
+            }
         });
+        if let Some(known) = known {
+            return known;
+        }
         if let Some(download) = self.table.get(ino) {
             download.change(|state| state.trust.show(size));
         }
         self.local.send_event(Event::Sized(ino, size));
+        size
     }
 
     /// The size of the resource's member in a package whose directory is known. Its digest holds any bytes to this size.
     fn size_of_member(&self, spec: &FetchSpec) -> Option<u64> {
         let digest = self.local.vouching_digest(spec).filter(|_| !is_decoded(spec))?;
         let size = self.size_in_package(spec).filter(|size| *size > 0 || digest.is_of_nothing())?;
-        self.show_size(spec.ino, size, |_| {});
-        Some(size)
+        Some(self.show_size(spec.ino, size, |_| {}))
     }
 
     /// Asks every current location without fetching the whole. `None`: only the body answers.
@@ -303,7 +311,7 @@ impl Content {
         }
         let is_believed = |size: &u64| self.failures().is_believed(&spec.uri, *size, Instant::now());
         let Some(size) = size.filter(|size| *size > 0).filter(is_believed) else { return Ok(None) };
-        self.show_size(spec.ino, size, |observation| {
+        let size = self.show_size(spec.ino, size, |observation| {
             observation.etag = response.etag.clone();
             observation.last_modified = response.modified_validator.clone();
             observation.media_type = response.media_type.clone();

@@ -1,7 +1,7 @@
 //! Sizes that are not published.
 
 use super::*;
-use crate::source::tests::server::{Gate, Reply, Server, honest};
+use crate::source::tests::server::{Act, Gate, Reply, Server, honest};
 use futures_util::FutureExt;
 use std::future::Ready;
 
@@ -225,6 +225,33 @@ async fn a_wrong_head_costs_the_inode_but_not_the_verified_object() {
     assert_eq!(mounted.events().last(), Some(&Event::Changed(first.ino)));
     assert_eq!(mounted.size(&next).await.unwrap(), 1_000);
     assert_eq!(mounted.read_all(&next).await.unwrap(), body);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_head_does_not_change_the_size_of_a_body() {
+    let body = bytes(300_000, 50);
+    let (gate, whole) = (Gate::default(), body.clone());
+    let held = gate.clone();
+    let server = Server::start(move |request| match request.is_head() {
+        true => {
+            let mut acts = Reply::full(&whole[..100]).with("ETag", ETAG).acts(true);
+            acts.insert(0, Act::Pass(held.clone()));
+            acts
+        }
+        false => honest(request, &whole, Some(ETAG)).acts(false),
+    });
+    let mounted = Mounted::plain(&server);
+    let spec = bare(&server, "/a");
+    let sizing = mounted.size(&spec);
+    tokio::pin!(sizing);
+    assert!((&mut sizing).now_or_never().is_none());
+    mounted.content.prefetch(&spec, crate::content::store::Moment::now()).await.unwrap();
+
+    gate.open();
+
+    assert_eq!(sizing.await.unwrap(), 300_000);
+    assert_eq!(mounted.content.known_size(spec.ino), Some(300_000));
+    assert_eq!(mounted.read_all(&spec).await.unwrap(), body);
 }
 
 /// Whether a reader waits for the download of `spec`.
