@@ -22,8 +22,6 @@ pub(super) struct Served {
     pub(super) blocks: Arc<Mutex<BlockDigests>>,
     /// The whole was verified and these are its blocks.
     pub(super) is_whole: bool,
-    /// The object was streamed past the cache, which had no room for it.
-    pub(super) was_passed: bool,
     /// The version that all of it belongs to, where that is known.
     pub(super) version: Option<VersionId>,
 }

@@ -44,12 +44,11 @@ impl Content {
             observation.verified = completed.verified;
         });
         self.local.pins.completed(ino, &completed.key);
-        let was_passed = matches!(completed.object, CachedObject::Memory(_));
         // The kernel may keep any page of it when the cache has it no more.
         self.local.served.note_verified(ino, size);
         if completed.is_plain && size > WHOLE_LIMIT {
             let blocks = Arc::new(Mutex::new(download.state().take_whole()));
-            self.local.remember_served(ino, Served { blocks, is_whole: true, was_passed, version: None });
+            self.local.remember_served(ino, Served { blocks, is_whole: true, version: None });
         } else {
             // Of what was decoded the download knows the coded bytes alone.
             self.local.served.clear(ino);

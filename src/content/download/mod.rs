@@ -265,7 +265,7 @@ impl Content {
         let (served, prior) = self.local.prior_serves(spec);
         // Of a past version the Source may well serve another one's bytes: none are handed out before the verdict.
         let is_doubted = spec.is_past() || self.failures().doubted.is_punished(&spec.uri, Instant::now());
-        download.change(|state| state.bind((served.blocks, served.version), prior, is_doubted, served.was_passed));
+        download.change(|state| state.bind((served.blocks, served.version), prior, is_doubted));
         let task = self.runtime.spawn(running.run());
         download.run_by(task.abort_handle());
     }

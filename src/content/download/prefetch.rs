@@ -77,7 +77,12 @@ impl Content {
         most: u64,
     ) -> Result<Option<u64>, ContentError> {
         if self.local.is_in_memory(spec.ino) {
-            return Err(self.no_room());
+            // There was no room for it: without any by now a request would be of no use.
+            let (content, size) = (Arc::clone(self), self.known_size(spec.ino));
+            let has_room = tokio::task::spawn_blocking(move || content.local.store.could_hold(size).is_ok());
+            if !has_room.await.unwrap_or(false) {
+                return Err(self.no_room());
+            }
         }
         let download = match self.join(spec, joining, |_| ())? {
             Joined::Here(_) => return Ok(None),

@@ -119,18 +119,14 @@ impl DownloadState {
         }
     }
 
-    /// See [`Trust::bind`]. `was_passed`: an earlier download had no room in the cache folder.
+    /// See [`Trust::bind`].
     pub(super) fn bind(
         &mut self,
         served: (Arc<Mutex<BlockDigests>>, Option<VersionId>),
         prior: PriorServes,
         is_doubted: bool,
-        was_passed: bool,
     ) {
         self.trust.bind(served, prior, is_doubted);
-        if was_passed {
-            self.use_memory();
-        }
     }
 
     pub(super) fn sink(&self) -> Sink {
