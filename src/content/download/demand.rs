@@ -181,7 +181,9 @@ impl Demand {
 
     /// Returns whether an extent serves a reader of `offset` better than the stream does.
     pub(super) fn is_far(&self, offset: u64, frontier: u64) -> bool {
-        let until = self.until();
+        // One that waits for a place far ahead follows the stream, but says nothing of those in between.
+        let near = self.followed.keys().filter(|(first, _)| *first < frontier.saturating_add(JUMP));
+        let until = near.fold(self.read, |until, (_, end)| until.max(*end));
         let reach = if until > self.since { until.saturating_add(KERNEL_AHEAD) } else { 0 };
         offset >= reach.max(frontier.saturating_add(JUMP))
     }
@@ -317,6 +319,20 @@ mod tests {
         demand.add_prefetch();
         assert_eq!(demand.limit(&stream(Some(LARGE))), u64::MAX);
         assert!(!demand.is_left(patience, left + 2 * patience));
+    }
+
+    #[test]
+    fn one_that_waits_far_ahead_leaves_others_their_ranges() {
+        let mut demand = Demand::default();
+        let (near, far) = ((0, 1 << 20), (80 << 20, 81 << 20));
+        for (range, end) in [(near, near.1), (far, 200 << 20)] {
+            demand.await_range(range);
+            demand.follow(range, end);
+        }
+
+        assert!(demand.is_far(40 << 20, 1 << 20));
+        assert!(!demand.is_far(8 << 20, 1 << 20), "the kernel reads ahead of the first");
+        assert!(demand.limit(&FOLLOWED) >= 200 << 20, "the stream comes to the second");
     }
 
     #[test]

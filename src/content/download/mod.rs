@@ -65,8 +65,8 @@ use std::time::Instant;
 /// A damaged object is fetched again so often within one read.
 const ROUNDS: usize = 3;
 
-/// Extents that are requested for one read: the stream brings what they do not.
-const EXTENTS: usize = 2;
+/// Extents of one read that may bring nothing: then the stream brings what they did not.
+const FAILED_EXTENTS: usize = 2;
 
 /// An object up to this many bytes that was just written is still in the page cache: reading it here is faster than handing it to
 /// another thread.
@@ -279,12 +279,12 @@ impl Content {
         (offset, length): (u64, u32),
         mut begun: Instant,
     ) -> Result<Found, ContentError> {
-        let (mut fetched, mut refused, mut damaged) = (0, None, 0);
+        let (mut failed, mut hole, mut refused, mut damaged) = (0, None, None, 0);
         let mut paused = download.pause().total();
         let mut changes = download.changes();
         loop {
             changes.mark_unchanged();
-            match download.look(offset, length, fetched < EXTENTS, refused) {
+            match download.look(offset, length, failed < FAILED_EXTENTS, refused) {
                 Look::Ended(Ok(object)) => return Ok(Found::Object(object)),
                 Look::Ended(Err(Ended::Yielded(error))) => return Ok(Found::Nothing(error)),
                 Look::Ended(Err(ended)) => return Err(ended.into()),
@@ -304,7 +304,8 @@ impl Content {
                     }
                 }
                 Look::Fetch(extent) => {
-                    fetched += 1;
+                    // The extent before this one has not brought its first block.
+                    failed += usize::from(hole.replace(extent.blocks.start) == Some(extent.blocks.start));
                     self.fetch_extent(spec, download, extent, requester);
                 }
                 Look::Wait(moved) => {

@@ -387,8 +387,8 @@ impl DownloadState {
             return Look::Ended(outcome.clone());
         }
         self.last_read = Instant::now();
-        if self.attempt.frontier.saturating_add(BLOCK) >= self.limit() {
-            // It stood still for want of a reader, and that is not the server's fault.
+        if self.trust.does_pass() && self.attempt.frontier.saturating_add(BLOCK) >= self.limit() {
+            // The window is full: it stood still for a slower reader, and that is not the server's fault.
             self.moved = self.last_read;
         }
         let wait = Look::Wait(self.moved);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::content::State;
-use crate::source::tests::server::{Gate, Received, Reply, Server, honest};
+use crate::source::tests::server::{Act, Gate, Received, Reply, Server, honest};
 use futures_util::FutureExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -228,6 +228,53 @@ async fn random_reads_that_go_on_request_more_each_time() {
     let on = [0, 1, 3, 7, 15].map(|blocks| far + blocks * block);
     let forwards: Vec<_> = on.windows(2).map(|window| range(window[0], window[1])).collect();
     assert_eq!(asked(&server)[3..], forwards);
+}
+
+/// What was read here and there leaves holes: a long read over them needs no stream from the beginning.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_over_many_holes_requests_each_of_them() {
+    let body = bytes(HUGE, 112);
+    let (far, block) = (20 << 20, BLOCK as usize);
+    let server = Server::of(&body, Some(ETAG));
+    let mounted = Mounted::plain(&server);
+    let spec = vouched(&server, &body);
+    for number in [0, 3, 6] {
+        let at = far + number * block;
+        assert!(mounted.read(&spec, at as u64, 4096).await.unwrap() == body[at..at + 4096]);
+    }
+
+    let read = mounted.read(&spec, far as u64, 8 * block as u32).await.unwrap();
+
+    assert!(read == body[far..far + 8 * block]);
+    // The last one goes on a little, as for a reader that continues.
+    let holes = [(1, 3), (4, 6), (7, 15)].map(|(first, end)| range(far + first * block, far + end * block));
+    let asked = asked(&server);
+    assert!(asked.iter().all(Option::is_some), "a body was requested: {asked:?}");
+    assert_eq!(asked[3..], holes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jump_at_a_host_that_fell_silent_ends_in_time() {
+    const STALL: Duration = Duration::from_secs(4);
+    let body = bytes(HUGE, 113);
+    let (gate, whole, is_first) = (Gate::default(), body.clone(), AtomicBool::new(true));
+    let held = gate.clone();
+    let server = Server::start(move |request| {
+        let mut acts = honest(request, &whole, Some(ETAG)).acts(false);
+        if !is_first.swap(false, Ordering::SeqCst) {
+            acts.insert(0, Act::Pass(held.clone()));
+        }
+        acts
+    });
+    let mounted = Mounted::new(&server, |config| config.stall = STALL);
+    let spec = vouched(&server, &body);
+    mounted.read(&spec, 20 << 20, 4096).await.unwrap();
+    let begun = std::time::Instant::now();
+
+    let read = mounted.read(&spec, 40 << 20, 4096).await;
+
+    assert!(read.is_err() && begun.elapsed() < STALL * 3 / 2, "{:?}", begun.elapsed());
+    gate.open();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
