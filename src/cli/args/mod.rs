@@ -3,7 +3,6 @@
 //! `-o name=value,name` as mount(8) passes it, `--name value`, and `name = value` in a configuration file become [`OptionWords`]
 //! such as `--name=value`. clap reads these words.
 
-mod example;
 mod options;
 mod values;
 mod words;
@@ -11,9 +10,8 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-pub use example::{example, help};
 pub use options::{CredentialOptions, Options};
-pub use words::{Caller, OptionWords, absolute, mount_options, options, placeholder, string};
+pub use words::{Caller, OptionWords, absolute, help, mount_options, options, placeholder, string};
 
 use super::CliError;
 

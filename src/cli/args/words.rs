@@ -27,6 +27,15 @@ pub fn options() -> Vec<Arg> {
     OptionsAlone::command().get_arguments().cloned().collect()
 }
 
+/// The help of an option with its default.
+pub fn help(arg: &Arg) -> String {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    match arg.get_default_values() {
+        [default] => format!("{help} (default: {})", default.to_string_lossy()),
+        _ => help,
+    }
+}
+
 /// The definition of the option of this name; `_` and `-` are the same.
 pub fn find(name: &str) -> Option<Arg> {
     let name = name.replace('_', "-");

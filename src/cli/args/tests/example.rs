@@ -1,11 +1,11 @@
 //! The configuration file with every option, commented out, from the definitions of the options.
 
-use super::words::{is_repeatable, options, placeholder};
+use crate::cli::args::words::{help, is_repeatable, options, placeholder};
 use clap::Arg;
 use toml::de::DeTable;
 
 /// The text of `scripts/package.d/example.toml`.
-pub fn example() -> String {
+pub(super) fn example() -> String {
     let mut text = String::from(include_str!("example_head.toml"));
     let mut heading = String::new();
     for arg in options() {
@@ -17,15 +17,6 @@ pub fn example() -> String {
         text.push_str(&format!("\n# {}: {}\n#{}\n", placeholder(&arg), help(&arg), line(&arg, &value(&arg))));
     }
     text
-}
-
-/// The help of an option with its default.
-pub fn help(arg: &Arg) -> String {
-    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    match arg.get_default_values() {
-        [default] => format!("{help} (default: {})", default.to_string_lossy()),
-        _ => help,
-    }
 }
 
 /// `key = value`; in quotes what TOML has no type for.

@@ -1,8 +1,10 @@
-use super::example::{line, value};
+mod example;
+
 use super::words::{is_repeatable, split};
 use super::*;
 use crate::sync::deletion_guard::MaxDelete;
 use clap::FromArgMatches;
+use example::{example, line, value};
 use std::path::Path;
 use std::time::Duration;
 use toml::de::DeTable;
