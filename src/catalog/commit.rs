@@ -363,8 +363,10 @@ fn compare(
         return Ok((Some(diff), Some(decide(&none).1)));
     }
     let (held, position) = decide(&diff.losses);
-    if held == Held::Nothing {
-        return Ok((Some(diff), Some(position)));
+    match held {
+        Held::Nothing => return Ok((Some(diff), Some(position))),
+        Held::Undecided => return Err(CatalogError::Undecided),
+        Held::All | Held::Of(_) => {}
     }
     let kept = diff.departures.kept(&held, &scope.naming, &catalog.spill_folder)?;
     facts.add(kept)?;

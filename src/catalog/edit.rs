@@ -134,7 +134,7 @@ impl<'o> Comparison<'o> {
         let mut departures = self.departing.finish()?;
         departures.each(&mut |departure| {
             if !departure.is_moved {
-                self.tally.depart(departure.resource.sets.iter(), departure.is_last);
+                self.tally.depart(departure.uri.as_str(), departure.resource.sets.iter(), departure.is_last);
             }
             if departure.is_last || departure.is_moved {
                 let path = path_by_rule(self.old_naming, departure.uri, departure.resource.media_type).0;

@@ -30,7 +30,8 @@ pub enum CatalogError {
     /// ([`super::Catalog::distrust`]).
     #[error("the catalog is damaged: {0}")]
     Damaged(String),
-    /// The store is damaged and is to be built again, but deletions are to be held back, whose resources cannot be read in it.
+    /// The decision on deletions is not made yet; or the store is damaged and is to be built again, but deletions are to be held back,
+    /// whose resources cannot be read in it.
     #[error(
         "the catalog is damaged, and to rebuild it would delete many files that the Source no longer lists. To confirm \
          that: resyncfs refresh --accept-deletions DIR"

@@ -4,6 +4,7 @@ use super::SetId;
 use super::store::record::SetTable;
 use crate::document::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Resources that a commit would take from a set, counted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Departure {
     pub is_last: bool,
     /// How many.
     pub files: u64,
+    /// A digest of their addresses, in whatever order: it differs where others go.
+    pub digest: u64,
 }
 
 /// Files of one set, as a commit finds them.
@@ -48,7 +51,7 @@ pub struct Losses {
 impl Losses {
     /// The losses of a tree of `files` in place of one of `present` files, of which nothing else is known.
     pub(super) fn of_totals(present: u64, files: u64) -> Losses {
-        let lost = Departure { set: None, is_last: true, files: present.saturating_sub(files) };
+        let lost = Departure { set: None, is_last: true, files: present.saturating_sub(files), digest: 0 };
         let departures = Some(lost).filter(|lost| lost.files > 0).into_iter().collect();
         Losses { present, coming: files.saturating_sub(present), departures, ..Losses::default() }
     }
@@ -84,6 +87,8 @@ pub enum Held {
     All,
     /// Deletions from these sets.
     Of(BTreeSet<SetId>),
+    /// Not known yet: the commit is given up with [`CatalogError::Undecided`](super::CatalogError::Undecided).
+    Undecided,
 }
 
 impl Held {
@@ -91,7 +96,7 @@ impl Held {
     pub fn holds(&self, set: SetId) -> bool {
         match self {
             Held::Nothing => false,
-            Held::All => true,
+            Held::All | Held::Undecided => true,
             Held::Of(sets) => sets.contains(&set),
         }
     }
@@ -110,8 +115,8 @@ pub(super) struct Tally {
     /// By how many files each set grows.
     growth: BTreeMap<SetId, i64>,
     /// Files that leave a set. One that leaves the tree counts as the last of the first of its sets alone: where another of them is
-    /// held back, more seems to leave the tree than does.
-    departures: BTreeMap<(SetId, bool), u64>,
+    /// held back, more seems to leave the tree than does. With the number comes the digest of them.
+    departures: BTreeMap<(SetId, bool), (u64, u64)>,
     /// Deletions that are held back no more, as their sets have the resources again.
     pub released: BTreeMap<SetId, u64>,
 }
@@ -125,10 +130,11 @@ impl Tally {
         }
     }
 
-    /// Counts a resource that leaves `sets`, in ascending order, and the tree where it `is_last`.
-    pub(super) fn depart(&mut self, sets: impl Iterator<Item = SetId>, is_last: bool) {
+    /// Counts the resource of `uri`, which leaves `sets`, in ascending order, and the tree where it `is_last`.
+    pub(super) fn depart(&mut self, uri: &str, sets: impl Iterator<Item = SetId>, is_last: bool) {
         for (index, set) in sets.enumerate() {
-            *self.departures.entry((set, is_last && index == 0)).or_default() += 1;
+            let (files, digest) = self.departures.entry((set, is_last && index == 0)).or_default();
+            (*files, *digest) = (*files + 1, digest.wrapping_add(xxh3_64(uri.as_bytes())));
         }
     }
 
@@ -140,10 +146,11 @@ impl Tally {
 
     /// The losses of a commit over a tree of `present` files in the sets `base`.
     pub(super) fn losses(&self, present: u64, base: &SetTable) -> Losses {
-        let departure = |((set, is_last), files): (&(SetId, bool), &u64)| Departure {
+        let departure = |((set, is_last), (files, digest)): (&(SetId, bool), &(u64, u64))| Departure {
             set: Some(*set),
             is_last: *is_last,
             files: *files,
+            digest: *digest,
         };
         let mut coming = self.coming.clone();
         self.departures.keys().for_each(|(set, _)| _ = coming.entry(*set).or_default());
@@ -185,7 +192,7 @@ mod tests {
         for (sets, is_last, files) in
             [(&[1, 2][..], true, 3), (&[2], true, 5), (&[2], false, 7), (&[1, 2, 3], false, 11)]
         {
-            (0..files).for_each(|_| tally.depart(sets.iter().copied().map(set), is_last));
+            (0..files).for_each(|_| tally.depart("http://h/", sets.iter().copied().map(set), is_last));
         }
         let losses = tally.losses(100, &SetTable::default());
         let of = |sets: &[u32]| losses.holding(&Held::Of(sets.iter().copied().map(set).collect()));
@@ -206,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_leaves_unknown_sets_is_kept_by_holding_all_alone() {
-        let departures = vec![Departure { set: None, is_last: true, files: 4 }];
+        let departures = vec![Departure { set: None, is_last: true, files: 4, digest: 0 }];
         let losses = Losses { present: 9, departures, ..Losses::default() };
 
         assert_eq!(losses.holding(&Held::Of([set(1)].into())).going(), 4);

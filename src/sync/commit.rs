@@ -1,6 +1,7 @@
 //! Commits: of a baseline, of changes alone, of deletions that a person has confirmed. The guard judges what may go, and the position
 //! is part of the same commit.
 
+use super::absence::AbsenceProof;
 use super::changes::NewChange;
 use super::choose::{ChangeChoice, add_applied};
 use super::deletion_guard::{DeletionGuard, HeldCounts, ListLoss, MaxDelete};
@@ -115,6 +116,8 @@ pub(super) struct Merge {
     pub news: NewChanges,
     /// True if items of landing pages are followed: none of the lists has them.
     pub follows_items: bool,
+    /// The proof that it needs before it deletes by absence.
+    pub proof: AbsenceProof,
 }
 
 impl Merge {
@@ -152,7 +155,7 @@ impl Merge {
             Ok(commit.apply(stated_change(set, new, is_chosen))?)
         })?;
         progress(Stage::Committing);
-        let Merge { naming, read, missing, base, news, .. } = self;
+        let Merge { naming, read, missing, base, news, proof, .. } = self;
         let mut next = base.after(&read, missing, &naming);
         let unreadable = next.unreadable_sets(&read);
         let readable: BTreeSet<SetId> = next.guard.unreadable_sets().difference(&unreadable).copied().collect();
@@ -175,11 +178,21 @@ impl Merge {
         let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
         let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
         let unreadable = unreadable.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
+        let mut unproved = None;
         let committed = commit.finish(next.at(), &mut |losses| match max_delete {
             None => confirmed(&mut next, 0),
-            Some(limit) => decide(limit, (&lists, &unreadable), held, &mut next, losses),
-        })?;
-        Ok(Made { committed, position: next })
+            Some(limit) => {
+                unproved = proof.lacks(losses);
+                match unproved {
+                    Some(_) => (Held::Undecided, Vec::new()),
+                    None => decide(limit, (&lists, &unreadable), held, &mut next, losses),
+                }
+            }
+        });
+        match unproved {
+            Some(absent) => Err(SyncError::Unproved(absent)),
+            None => Ok(Made { committed: committed?, position: next }),
+        }
     }
 }
 

@@ -53,16 +53,18 @@ pub struct ListLoss {
     pub speaks: bool,
     /// The set that it belongs to, where that is known.
     pub set: Option<SetId>,
+    /// Why it does not say so itself, for a person.
+    pub why: String,
 }
 
 /// The set whose deletions are not believed, `None` where that is all of them, and why.
 type Suspicion = (Option<SetId>, String);
 
 fn of_list(list: &ListLoss) -> Suspicion {
-    let ListLoss { location, entries, .. } = list;
+    let ListLoss { location, entries, why, .. } = list;
     let why = match (list.speaks, entries) {
         (true, _) => format!("{location} listed {entries} resources and is empty now"),
-        (false, 0) => format!("{location} is missing"),
+        (false, 0) => format!("{location} does not say that they are gone: {why}"),
         (false, _) => format!("{entries} entries of {location} cannot be understood and may list the same files"),
     };
     (list.set, why)
@@ -288,7 +290,7 @@ mod tests {
     }
 
     fn departure(set: u32, is_last: bool, files: u64) -> Departure {
-        Departure { set: Some(SetId(set)), is_last, files }
+        Departure { set: Some(SetId(set)), is_last, files, digest: 0 }
     }
 
     fn counts(set: u32, present: u64, coming: u64) -> SetCounts {
@@ -303,7 +305,7 @@ mod tests {
 
     fn list(entries: u64, speaks: bool) -> ListLoss {
         let location = DocumentLocation::Uri(Uri::parse("http://example.org/list.xml").unwrap());
-        ListLoss { location, entries, speaks, set: None }
+        ListLoss { location, entries, speaks, set: None, why: String::new() }
     }
 
     fn of(sets: &[u32]) -> Held {

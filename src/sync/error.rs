@@ -1,8 +1,8 @@
 //! Errors that keep the tree from being brought in step.
 
 use super::items::page::PageError;
-use crate::catalog::CatalogError;
 use crate::catalog::naming::MapError;
+use crate::catalog::{CatalogError, Departure};
 use crate::document::{DocumentError, Timestamp};
 use crate::source::zip::PackageError;
 use crate::source::{DocumentLocation, SourceError};
@@ -56,6 +56,9 @@ pub enum SyncError {
     /// The catalog failed.
     #[error("the catalog failed")]
     Catalog(#[from] CatalogError),
+    /// Lists of several parts do not list these any more, and were read only once so far.
+    #[error("the lists do not list some resources any more, and were read only once")]
+    Unproved(Vec<Departure>),
     /// A package of a dump cannot be read for now.
     #[error("a package cannot be read")]
     Package(#[source] PackageError),
@@ -124,6 +127,7 @@ impl SyncError {
             | SyncError::Catalog(_) => FailureKind::Cache,
             SyncError::NothingToShow(_)
             | SyncError::OlderList { .. }
+            | SyncError::Unproved(_)
             | SyncError::Document { .. }
             | SyncError::Package(_) => FailureKind::Unusable,
             SyncError::PackageOf { .. } | SyncError::Page(_) => FailureKind::Unreachable,

@@ -9,6 +9,7 @@
 //! Each commit (`commit`) holds the [`position::Position`] too; the guard decides what may go. A baseline is one commit, changes are
 //! one or more. A failure leaves what was committed before, which is never applied again. The kernel is notified after each.
 
+mod absence;
 pub mod audit;
 pub mod changes;
 mod choose;
@@ -39,6 +40,7 @@ use crate::source::crawl::Progress;
 use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::zip::Packages;
+use absence::Absence;
 use command::Scope;
 use commit::CatalogWriter;
 pub use config::SyncConfig;
@@ -134,7 +136,16 @@ impl Synchronizer {
             tuning: Tuning::default(),
             catalog,
             discovery: Discovery::default(),
-            fetch: DocumentFetch { client, spool, packages, schedule, children, below, reading: JoinSet::new() },
+            fetch: DocumentFetch {
+                client,
+                spool,
+                packages,
+                schedule,
+                children,
+                absence: Absence::default(),
+                below,
+                reading: JoinSet::new(),
+            },
             stale_lists: StaleLists::default(),
             looked_back: Vec::new(),
             writer: CatalogWriter::default(),

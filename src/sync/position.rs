@@ -353,12 +353,15 @@ impl Position {
         };
         let is_list = |part: &Missing| next.sets.iter().any(|set| lists(set, part));
         let hidden = next.missing.iter().filter(|part| !self.lacked(&part.missing) || is_list(&part.missing));
-        let hidden = hidden.map(|LackingPart { missing, set }| (&missing.location, missing.entries, false, *set));
+        let hidden =
+            hidden.map(|LackingPart { missing, set }| (&missing.location, missing.entries, false, *set, &*missing.why));
         let emptied = self.lists().filter(|(_, list)| !now.contains(&list.location));
-        let emptied = emptied.map(|(set, list)| (&list.location, list.entries, true, Some(set)));
+        let emptied = emptied.map(|(set, list)| (&list.location, list.entries, true, Some(set), ""));
         let all = hidden.chain(emptied);
-        all.map(|(location, entries, speaks, set)| ListLoss { location: location.clone(), entries, speaks, set })
-            .collect()
+        let loss = |(location, entries, speaks, set, why): (&DocumentLocation, u64, bool, Option<SetId>, &str)| {
+            ListLoss { location: location.clone(), entries, speaks, set, why: why.to_owned() }
+        };
+        all.map(loss).collect()
     }
 
     /// The lists that list anything, each with its set.

@@ -96,6 +96,11 @@ impl ReadSet {
             && self.walks.iter().all(|walked| walked.missing.is_empty() && walked.skipped == 0)
     }
 
+    /// True if several documents say what exists of it: they are read one after the other, and may be of different times.
+    pub fn has_parts(&self) -> bool {
+        self.walks.iter().flat_map(Crawled::documents).nth(1).is_some()
+    }
+
     /// True if the lists of the set lead to `location`.
     pub fn leads_to(&self, location: &DocumentLocation) -> bool {
         let lacks = |missing: &[Missing]| missing.iter().any(|missing| missing.location == *location);

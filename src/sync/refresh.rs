@@ -3,6 +3,7 @@
 //! The lists make a baseline where they are others than before, and the changes are applied behind them (`rebase`). Else the changes
 //! alone are applied to the revision that is shown (`advance`).
 
+use super::absence::Absence;
 use super::changes::ChangeState;
 use super::choose::needs_lists;
 use super::commit::Merge;
@@ -46,6 +47,8 @@ pub(super) struct Discovery {
 
 /// The refresh that is under way, or the last one.
 pub(super) struct Current {
+    /// When it began.
+    pub began: Instant,
     /// Shows how far it is.
     pub progress: Progressing,
     /// Documents that failed.
@@ -59,7 +62,7 @@ pub(super) struct Current {
 impl Current {
     /// A refresh that begins.
     pub fn new(progress: Progressing) -> Current {
-        Current { progress, failed: Vec::new(), unfollowed: None, lacks_packages: false }
+        Current { began: Instant::now(), progress, failed: Vec::new(), unfollowed: None, lacks_packages: false }
     }
 
     /// Notes a document that fails: it may be read twice.
@@ -102,16 +105,11 @@ impl Synchronizer {
     pub async fn refresh_of(&mut self, scope: Scope, progress: Progressing) -> Result<RefreshResult, SyncError> {
         self.writer.tidied().await;
         self.fetch.client.renew_credentials().await;
-        self.current = Current::new(progress);
+        (self.current, self.fetch.absence) = (Current::new(progress), Absence::default());
         self.status.send_modify(|status| status.refreshing_since = Some(jiff::Timestamp::now()));
-        let began = Instant::now();
         let contradicted = self.fetch.packages.contradicted();
         let scope = if contradicted.is_empty() { scope } else { Scope::Everything };
-        let outcome = match self.try_refresh(&scope, false).await {
-            Ok(None) => self.try_refresh(&scope.again(), true).await,
-            outcome => outcome,
-        };
-        let outcome = match (outcome, self.writer.batches.take()) {
+        let outcome = match (self.try_until_proved(scope).await, self.writer.batches.take()) {
             // The rest is found again at the next refresh: the journal holds what is applied.
             (Err(cause), Some(committed)) => {
                 tracing::warn!("the refresh has failed, but for what was committed before: {}", chain(&cause));
@@ -130,7 +128,7 @@ impl Synchronizer {
         // A confirmation is for this refresh alone: one that fails leaves it to no later one.
         self.writer.confirms_rebuilding = false;
         self.current.progress = unwatched();
-        self.report(&outcome, began.elapsed());
+        self.report(&outcome, self.current.began.elapsed());
         outcome
     }
 
@@ -147,6 +145,20 @@ impl Synchronizer {
         let interval = self.usual_interval();
         let is_old = || self.discovery.found.as_ref().is_none_or(|(_, since)| since.elapsed() >= interval);
         self.discovery.is_stale |= !went_on || is_old();
+    }
+
+    /// The flow, until what it deletes by absence is proved.
+    async fn try_until_proved(&mut self, mut scope: Scope) -> Result<Option<RefreshResult>, SyncError> {
+        loop {
+            let outcome = match self.try_refresh(&scope, false).await {
+                Ok(None) => self.try_refresh(&scope.again(), true).await,
+                outcome => outcome,
+            };
+            let Err(SyncError::Unproved(absent)) = outcome else { return outcome };
+            self.fetch.absence.note(absent);
+            scope = scope.again();
+            (self.current.unfollowed, self.current.failed) = (None, Vec::new());
+        }
     }
 
     /// The flow. `None`: there are changes that only the lists can choose from, and these were not read. Once more with
@@ -374,13 +386,17 @@ impl Synchronizer {
         &mut self,
         step: &Step,
         read: Vec<ReadSet>,
-        (missing, naming): (Vec<Missing>, Naming),
+        (mut missing, naming): (Vec<Missing>, Naming),
         mut base: Position,
         changes: Vec<ReadChanges>,
     ) -> Result<Option<RefreshResult>, SyncError> {
+        missing.extend(self.fetch.absence.unproved(&read, &step.position));
+        // Lists of an earlier time do not change any more.
+        let is_of_now = self.config.as_of.is_none();
+        let proof = is_of_now.then(|| self.fetch.absence.proof(&read, &step.position)).unwrap_or_default();
         let news = self.order_behind(step, &read, &mut base, changes).await?;
         let follows_items = self.config.follows_items;
-        let committed = self.merge(Merge { naming, read, missing, base, news, follows_items }).await?;
+        let committed = self.merge(Merge { naming, read, missing, base, news, follows_items, proof }).await?;
         if let Some(now) = self.writer.position.as_ref().filter(|_| !step.is_first_tree) {
             // The mount itself says what a first tree lacks.
             let new = now.lacking().filter(|it| !step.position.lacking().any(|known| known == *it));

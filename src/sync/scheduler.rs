@@ -105,6 +105,17 @@ impl Schedule {
         plan.due = now + jittered(plan.interval * rarer, jitter);
     }
 
+    /// The document has answered a second time at one poll: it is not asked more often for the cheaper answer.
+    pub fn answered_again(&mut self, location: &DocumentLocation, cost: Cost, jitter: f64, now: Instant) {
+        let Some(before) = self.documents.get(location).cloned() else { return };
+        self.answered(location, cost, jitter, now);
+        let Some(plan) = self.documents.get_mut(location) else { return };
+        (plan.interval, plan.due) = (plan.interval.max(before.interval), plan.due.max(before.due));
+        if cost.bytes == 0 && matches!(before.answer, PollAnswer::Downloaded(_)) {
+            plan.answer = before.answer;
+        }
+    }
+
     /// A document that is asked for with this one took so long: it too keeps to its part of its host's time.
     pub fn answered_with(&mut self, location: &DocumentLocation, took: Duration) {
         let Some(plan) = self.documents.get_mut(location).filter(|_| self.fixed.is_none()) else { return };

@@ -89,7 +89,7 @@ pub fn write(
                     losses = Losses::of_totals(damaged.totals.files, losses.coming);
                 }
                 let (held, position) = decide(&losses);
-                if damaged.is_some() && held != Held::Nothing {
+                if held == Held::Undecided || damaged.is_some() && held != Held::Nothing {
                     return Err(CatalogError::Undecided);
                 }
                 if base.revision.is_some() && held != Held::Nothing {

@@ -11,33 +11,46 @@ use xxhash_rust::xxh3::Xxh3;
 /// A child whose entry is unchanged is asked this often all the same: an index may be wrong.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The digest of each child's entry when the child was last asked, and the time.
+/// The children of indexes, each as its entry was when it was last asked.
 #[derive(Debug, Default)]
-pub struct IndexCache(HashMap<Uri, (u64, Instant)>);
+pub struct IndexCache(HashMap<Uri, KnownChild>);
+
+/// A child that was asked. A cache on the way may have answered with the document of before its entry: the child is kept only once it
+/// was asked at a later poll too.
+#[derive(Debug)]
+struct KnownChild {
+    /// The digest of its entry.
+    entry: u64,
+    /// The poll at which it was first asked with this entry.
+    first: Instant,
+    /// The poll at which it was last asked.
+    asked: Instant,
+}
 
 impl IndexCache {
-    /// The choice whether the child of this entry is asked.
-    pub fn choose(&self, entry: &Entry, now: Instant) -> Child {
-        match (digest(entry), self.0.get(&entry.loc)) {
-            (Some(digest), Some((before, asked))) if digest == *before && now < *asked + DAY => Child::Keep,
+    /// The choice whether the child of this entry is asked at the poll that began at `poll`. A poll that reads lists twice asks once.
+    pub fn choose(&self, entry: &Entry, poll: Instant) -> Child {
+        let is_same = |known: &&KnownChild| digest(entry) == Some(known.entry);
+        match self.0.get(&entry.loc).filter(is_same) {
+            Some(known) if known.asked == poll => Child::Keep,
+            Some(known) if known.first < known.asked && poll < known.asked + DAY => Child::Keep,
             _ => Child::Ask,
         }
     }
 
-    /// Notes a crawl that chose by [`IndexCache::choose`] at `now`.
-    pub fn note(&mut self, walked: &Crawled, now: Instant) {
+    /// Notes a crawl that chose by [`IndexCache::choose`] at `poll`.
+    pub fn note(&mut self, walked: &Crawled, poll: Instant) {
         for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
-            if let Some(digest) = digest(entry) {
-                if self.choose(entry, now) == Child::Ask {
-                    self.0.insert(entry.loc.clone(), (digest, now));
-                }
-            }
+            let Some(digest) = digest(entry).filter(|_| self.choose(entry, poll) == Child::Ask) else { continue };
+            let known = self.0.get(&entry.loc).filter(|known| known.entry == digest);
+            let first = known.map_or(poll, |known| known.first);
+            self.0.insert(entry.loc.clone(), KnownChild { entry: digest, first, asked: poll });
         }
     }
 
     /// Forgets the children that are asked again in any case.
     pub fn tidy(&mut self, now: Instant) {
-        self.0.retain(|_, (_, asked)| now < *asked + DAY);
+        self.0.retain(|_, known| now < known.asked + DAY);
     }
 }
 
@@ -89,6 +102,8 @@ mod tests {
         let mut children = IndexCache::default();
         assert_eq!(children.choose(&entry(Some(1)), now), Child::Ask, "never seen");
 
+        let minute = Duration::from_secs(60);
+        children.note(&walked(entry(Some(1))), now - minute);
         children.note(&walked(entry(Some(1))), now);
         let later = now + DAY / 2;
         assert_eq!(children.choose(&entry(Some(1)), later), Child::Keep);
@@ -96,6 +111,22 @@ mod tests {
         children.note(&walked(entry(Some(1))), later);
 
         assert_eq!(children.choose(&entry(Some(1)), now + DAY), Child::Ask, "keeping it is not asking");
+    }
+
+    /// A cache may have served the child of before, and the index of now.
+    #[test]
+    fn a_child_is_asked_at_two_polls_after_its_entry_changed() {
+        let (now, minute) = (Instant::now(), Duration::from_secs(60));
+        let mut children = IndexCache::default();
+        (0..2).for_each(|poll| children.note(&walked(entry(Some(1))), now + poll * minute));
+        assert_eq!(children.choose(&entry(Some(1)), now + 2 * minute), Child::Keep);
+
+        children.note(&walked(entry(Some(2))), now + 2 * minute);
+        assert_eq!(children.choose(&entry(Some(2)), now + 2 * minute), Child::Keep, "the same poll");
+        assert_eq!(children.choose(&entry(Some(2)), now + 3 * minute), Child::Ask);
+        children.note(&walked(entry(Some(2))), now + 3 * minute);
+
+        assert_eq!(children.choose(&entry(Some(2)), now + 4 * minute), Child::Keep);
     }
 
     #[test]

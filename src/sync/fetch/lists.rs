@@ -12,7 +12,6 @@ use crate::sync::read_set::{ParsedLists, ReadSet};
 use crate::sync::selection::plan::{ChoicePlan, Chooser};
 use crate::sync::{Scope, SyncError, Synchronizer};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::time::Instant;
 
 impl Synchronizer {
     /// Fetches the lists of all `sets`. `None` if those of `scope` are the lists that `before`, the position of the current
@@ -69,22 +68,24 @@ impl Synchronizer {
             }
         };
         for list in set.list_roots() {
-            let now = Instant::now();
+            let poll = self.current.began;
+            let is_doubted = self.fetch.absence.is_doubted();
             let mut children = std::mem::take(&mut self.fetch.children);
             // A list that is named is asked, even if its index says that it is unchanged.
             let choice = |_: &Header, entry: &Entry| {
-                if scope.names(&entry.loc) { Child::Ask } else { children.choose(entry, now) }
+                if is_doubted || scope.names(&entry.loc) { Child::Ask } else { children.choose(entry, poll) }
             };
             let asking = Asking {
                 choice: &choice,
                 tolerates_failure: false,
-                past_caches: scope.is_past_caches(),
+                // A cache gives parts of different times, and the same ones each time.
+                past_caches: is_doubted || scope.is_past_caches(),
                 is_patient: true,
                 reached: &reached,
             };
             let walked = self.fetch.walk(&self.current.progress, list, asking).await;
             if let Ok(walked) = &walked {
-                children.note(walked, now);
+                children.note(walked, poll);
             }
             self.fetch.children = children;
             walks.push(match walked {

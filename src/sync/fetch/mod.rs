@@ -11,6 +11,7 @@ pub(super) mod own_host;
 pub(super) mod remarks;
 pub mod spool;
 
+use super::absence::Absence;
 use super::scheduler::{Cost, Schedule, jitter};
 use super::{Progressing, Stage};
 use crate::document::Uri;
@@ -45,6 +46,8 @@ pub(super) struct DocumentFetch {
     pub schedule: Schedule,
     /// Knows which children of indexes need not be asked for.
     pub children: IndexCache,
+    /// Knows whether the lists are read once more, as an absence from them was not proved.
+    pub absence: Absence,
     /// The followed document above each list that was reached.
     pub below: HashMap<Uri, DocumentLocation>,
     /// Reads the manifests of many packages.
@@ -66,7 +69,10 @@ impl DocumentFetch {
         match &walked {
             Ok(walked) => {
                 let cost = Cost { bytes: walked.transferred, took: now - began, max_age: walked.max_age };
-                self.schedule.answered(root, cost, jitter(), now);
+                match self.absence.is_doubted() {
+                    true => self.schedule.answered_again(root, cost, jitter(), now),
+                    false => self.schedule.answered(root, cost, jitter(), now),
+                }
                 for index in &walked.indexes {
                     let found = walked.deviations.iter().find(|it| it.location == index.location);
                     let deviations = found.map(|it| it.deviations.clone()).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Whole refreshes of a catalog from a Source on loopback: what is committed, what is refused, what is never written.
 
+mod absence;
 mod archives;
 mod asking;
 mod changes;
