@@ -15,7 +15,7 @@ pub struct Departure {
     pub is_last: bool,
     /// How many.
     pub files: u64,
-    /// A digest of their addresses, in whatever order: it differs where others go.
+    /// A digest of their addresses in any order: other resources have another one.
     pub digest: u64,
 }
 

@@ -1,9 +1,11 @@
 //! Absence from lists of several parts, which is no proof of a deletion by itself.
 //!
 //! The parts are of different times: one is kept since an earlier poll, another is published again while the lists are read. A resource
-//! that moves from part to part meanwhile is in none of them, although each is whole. So a commit that would delete by such an absence is
-//! given up, and the refresh is made once more, conditionally, of every part. Two reads in a row that lack the same resources prove that
-//! these are gone. A Source whose parts never agree keeps its files: their deletions are held back, and all else is applied.
+//! that moves from part to part meanwhile is in none of them, although each is whole.
+//!
+//! So a commit that would delete by such an absence is given up, and the refresh asks for every part once more, conditionally. Two reads
+//! in a row that lack the same resources prove that these are gone. A Source whose parts never agree keeps its files: their deletions are
+//! held back, and all else is applied.
 
 use super::position::Position;
 use super::read_set::ReadSet;
@@ -12,7 +14,7 @@ use crate::source::Missing;
 use crate::source::crawl::Crawled;
 use std::collections::BTreeSet;
 
-/// Reads that are compared: after the first torn one the two that follow agree, unless the parts change again.
+/// Reads that are compared. The two after a torn one agree, unless the parts change again.
 const MOST_READS: usize = 3;
 
 /// The absences that the reads of one refresh have found.
