@@ -103,7 +103,7 @@ File managers and text search
     only_a_copy_of_the_file_managers_library_fetches,
     the_database_of_locate_skips_a_mount_as_the_manual_says
 Options
-  src/cli/args/tests.rs: each_option_means_the_same_by_o_by_flag_and_in_a_file
+  src/cli/args/tests/mod.rs: each_option_means_the_same_by_o_by_flag_and_in_a_file
   tests/selection.rs: two_selections_of_one_source_are_two_trees_at_once,
     a_format_is_its_records_and_described_by_either_link
 Status and metrics

@@ -366,7 +366,13 @@ fn hostile_deliveries_change_nothing() {
     let signed = signature(&secret, dated.as_bytes());
     std::thread::scope(|scope| {
         for _ in 0..20 {
-            scope.spawn(|| (0..50).for_each(|_| assert_eq!(deliver(&link, &signed, dated.as_bytes()), 202)));
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    // As a hub does that is told to come again.
+                    let answers = std::iter::repeat_with(|| deliver(&link, &signed, dated.as_bytes()));
+                    assert_eq!(answers.take(1000).find(|answer| *answer != 503), Some(202));
+                }
+            });
         }
     });
 

@@ -58,8 +58,10 @@ async fn pass_on(
             delivery = deliveries.recv() => {
                 let Some(delivery) = delivery else { return };
                 // They may have been found since the loop began to wait.
-                let known = channels.borrow().clone().unwrap_or_default();
-                let announced = take(&subscriber, &mut inbox, &known.all, &delivery);
+                let announced = match &*channels.borrow() {
+                    Some(known) => take(&subscriber, &mut inbox, &known.all, &delivery),
+                    None => Vec::new(),
+                };
                 if !announced.is_empty() && commands.send(Command::Announced(announced)).await.is_err() {
                     return;
                 }

@@ -3,7 +3,7 @@
 //! The lists make a baseline where they are others than before, and the changes are applied behind them (`rebase`). Else the changes
 //! alone are applied to the revision that is shown (`advance`).
 
-use super::absence::Absence;
+use super::absence::{Absence, AbsenceProof};
 use super::changes::ChangeState;
 use super::choose::needs_lists;
 use super::commit::Merge;
@@ -392,8 +392,10 @@ impl Synchronizer {
     ) -> Result<Option<RefreshResult>, SyncError> {
         missing.extend(self.fetch.absence.unproved(&read, &step.position));
         // Lists of an earlier time do not change any more.
-        let is_of_now = self.config.as_of.is_none();
-        let proof = is_of_now.then(|| self.fetch.absence.proof(&read, &step.position)).unwrap_or_default();
+        let proof = match self.config.as_of {
+            None => self.fetch.absence.proof(&read, &step.position),
+            Some(_) => AbsenceProof::default(),
+        };
         let news = self.order_behind(step, &read, &mut base, changes).await?;
         let follows_items = self.config.follows_items;
         let committed = self.merge(Merge { naming, read, missing, base, news, follows_items, proof }).await?;
