@@ -162,7 +162,7 @@ mod tests {
         without_userinfo(&"//a:1/@".repeat(1 << 15));
         without_userinfo(&"a:b@ ".repeat(1 << 16));
         without_userinfo(&format!("//{}/{}", "1".repeat(1 << 17), "@".repeat(1 << 17)));
-        // Half a second on an idle machine, and minutes where each sign is looked at again for each other one.
+        // Half a second on an idle machine; minutes if the text were read again for each sign.
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{:?}", begun.elapsed());
     }
 

@@ -57,6 +57,7 @@ use demand::Bounds;
 use in_flight::{Joining, Waiting};
 use outcome::Ended;
 use state::{Here, Look};
+use std::collections::HashSet;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -279,7 +280,7 @@ impl Content {
         (offset, length): (u64, u32),
         mut begun: Instant,
     ) -> Result<Found, ContentError> {
-        let (mut failed, mut hole, mut refused, mut damaged) = (0, None, None, 0);
+        let (mut requested, mut failed, mut refused, mut damaged) = (HashSet::new(), 0, None, 0);
         let mut paused = download.pause().total();
         let mut changes = download.changes();
         loop {
@@ -304,8 +305,8 @@ impl Content {
                     }
                 }
                 Look::Fetch(extent) => {
-                    // The extent before this one has not brought its first block.
-                    failed += usize::from(hole.replace(extent.blocks.start) == Some(extent.blocks.start));
+                    // What is requested again was not brought before.
+                    failed += usize::from(!requested.insert(extent.blocks.start));
                     self.fetch_extent(spec, download, extent, requester);
                 }
                 Look::Wait(moved) => {

@@ -156,7 +156,7 @@ mod tests {
                 ],
                 Some((Some(1000), Some(86400), 4, 7000)),
             ),
-            // No window is so long that the end of the time is in it.
+            // A window that no clock can count is cut to a day.
             (
                 &[("RateLimit", "\"d\";r=50;t=0"), ("RateLimit-Policy", "\"d\";q=100;w=9223372036854775807")],
                 Some((Some(100), Some(24 * 3600), 50, 0)),
