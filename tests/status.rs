@@ -208,11 +208,10 @@ fn a_mount_is_found_again_after_its_record_was_removed() {
     let device = fs::metadata(mounted.path()).unwrap().dev();
     let record = format!("/run/resyncfs/{}:{}.json", libc::major(device), libc::minor(device));
 
-    fs::remove_file(record).unwrap();
+    fs::remove_file(&record).unwrap();
 
-    let directory = mounted.path().to_str().unwrap().to_owned();
-    assert!(!run(&["status", &directory]).status.success());
-    eventually_within(Duration::from_secs(30), "it is found", || run(&["status", &directory]).status.success());
+    eventually_within(Duration::from_secs(30), "the record is written again", || Path::new(&record).exists());
+    assert!(run(&["status", mounted.path().to_str().unwrap()]).status.success());
     assert!(is_in_state(&mounted.path(), "alive"));
 }
 
