@@ -134,8 +134,8 @@ fn names_do_not_wait_for_pages_that_are_being_read() {
     let resources = [("large", Resource::new(bytes.clone())), ("small", Resource::new("old"))];
     let mut source =
         ChangingSource::start(Style::Rolling(10), resources.map(|(path, resource)| (path.to_owned(), resource)));
-    // The body takes about 5 s. A first reader of the end gets a range, the second waits for the verdict.
-    source.source().fault("large", Fault::Slow(Duration::from_millis(4)), 1);
+    // The body takes about 10 s. A first reader of the end gets a range, the second waits for the verdict.
+    source.source().fault("large", Fault::Slow(Duration::from_millis(10)), 1);
     let mounted = Mounted::new(&source.source().url(), "poll=1h,readahead=0");
     assert_eq!(fs::read(mounted.join("small")).unwrap(), b"old");
     read_begin(&mounted, "large");
@@ -148,7 +148,7 @@ fn names_do_not_wait_for_pages_that_are_being_read() {
         File::open(path).and_then(|file| file.read_exact_at(&mut [0; 10], LARGE as u64 - 150_000))
     });
     // Past the middle, where a drop of all that is withheld would wait for the second.
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(6));
 
     source.pass(60);
     source.put("small", Resource::new("new"));

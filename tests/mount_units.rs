@@ -166,7 +166,7 @@ fn an_automount_mounts_unmounts_when_idle_and_mounts_again() {
 fn a_line_of_fstab_mounts_for_who_looks_and_unmounts_when_idle() {
     let source = source();
     let machine = Machine::boot();
-    machine.write("/etc/fstab", &example(&source, "fstab").replace("idle-timeout=10min", "idle-timeout=1s"));
+    machine.write("/etc/fstab", &example(&source, "fstab").replace("idle-timeout=10min", "idle-timeout=4s"));
     machine.ok(&["systemctl", "daemon-reload"]);
     machine.ok(&["systemctl", "start", AUTOMOUNT]);
 

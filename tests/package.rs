@@ -46,7 +46,7 @@ there touch /etc/resyncfs/harbour.toml
 there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs refresh h); COMP_CWORD=2; _resyncfs resyncfs h refresh; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx harbour
 there rm /etc/resyncfs/harbour.toml
 there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs mount -o poll = 1h,cache-si); COMP_CWORD=5; _resyncfs resyncfs 1h,cache-si =; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx '1h,cache-size='
-there env TERM=dumb timeout 60 zsh -f -c '
+there env TERM=dumb timeout 120 zsh -f -c '
 zmodload zsh/zpty
 zpty shell env PATH=/usr/bin:/bin zsh -f -i
 zpty -w shell "fpath=(/usr/share/zsh/site-functions /usr/share/zsh/vendor-completions \$fpath); autoload -Uz compinit; compinit -u -D; print load\"\"ed"

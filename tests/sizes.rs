@@ -316,7 +316,8 @@ fn a_folder_of_silent_files_takes_one_timeout() {
     let times = [10, 50, 100].map(|percent| std::thread::spawn(move || time_of_silence(percent)));
     let times = times.map(|time| time.join().unwrap());
 
-    assert!(times.iter().all(|time| *time < Duration::from_secs(5)), "{times:?}");
+    // Two would be 8 s.
+    assert!(times.iter().all(|time| *time < Duration::from_secs(7)), "{times:?}");
 }
 
 /// What needs no bytes waits for none.
@@ -334,7 +335,7 @@ fn attributes_of_a_file_that_cannot_be_sized_are_answered() {
         let began = Instant::now();
         assert_eq!(xattr(&path, c"user.xdg.origin.url").unwrap(), format!("{}{name}", source.url()));
         assert!(xattr(&path, c"user.resyncfs.entry").unwrap().contains("2024-05-01"));
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_millis(1900), "{:?}", began.elapsed());
         assert_eq!(errno(read(&path)), Some(libc::EIO), "and no reader takes it for empty");
         assert!(fs::metadata(&path).is_err());
     }

@@ -54,7 +54,7 @@ fn status_line(machine: &Machine) -> String {
 
 /// Waits until systemd has started the service again by itself after `before`, and the tree is there.
 fn comes_back(machine: &Machine, source: &Source, before: &str) {
-    eventually("another process serves the tree", || {
+    eventually_within(Duration::from_secs(60), "another process serves the tree", || {
         let now = process(machine);
         now != "0" && now != before && machine.property(UNIT, "ActiveState") == "active"
     });
@@ -173,7 +173,7 @@ fn after_kill_9_the_tree_is_back_also_for_its_users() {
 
     machine.ok(&["kill", "-9", &before]);
 
-    eventually("the tree is back", || {
+    eventually_within(Duration::from_secs(60), "the tree is back", || {
         std::fs::read(machine.path("/mnt/repo/a.txt")).is_ok_and(|bytes| bytes == b"first")
             && machine.property(UNIT, "ActiveState") == "active"
             && process(&machine) != before

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::eventually;
 use common::source::{Fault, Resource, Source};
 use common::systemd::{Login, Machine};
+use common::{eventually, eventually_within};
 use std::process::Output;
+use std::time::Duration;
 
 const UNIT: &str = "resyncfs@repo.service";
 const LIST: &str = "resourcelist.xml";
@@ -67,7 +68,7 @@ fn a_mount_of_a_user_comes_back_by_itself_after_kill_9() {
 
     ann.ok(&["kill", "-9", &before]);
 
-    eventually("another process serves the tree", || {
+    eventually_within(Duration::from_secs(60), "another process serves the tree", || {
         let output = ann.run(&["cat", "repo/a.txt"]);
         output.status.success() && output.stdout == b"first" && ann.property(UNIT, "MainPID") != before
     });

@@ -258,7 +258,7 @@ fn kept_bytes_are_read_while_the_host_is_silent() {
     let first = read_at(&file, 0, MIB);
 
     assert!(first.unwrap() == bytes[..MIB]);
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
 /// How a Source of [`no_sequential_reading_is_wrong_and_ends_well`] answers from now on.

@@ -120,17 +120,26 @@ async fn a_resource_between_pages_that_are_republished_stays() {
         let mut destination = Destination::of(&server, INDEX);
         destination.commit().await;
         let before = destination.files();
-        Pages { gate: Some(gate.clone()), ..pages.clone() }.publish(&server, 0..20);
+        let gated = Pages { gate: Some(gate.clone()), ..pages };
+        gated.publish(&server, 0..20);
         server.asked();
 
         let republished = async {
             first_page_is_read(&server).await;
-            pages.publish(&server, 1..20);
-            gate.wait().await;
+            gated.publish(&server, 1..20);
+            // Each read of the second page passes, however late it asks.
+            loop {
+                gate.wait().await;
+            }
         };
-        let (refreshed, ()) = tokio::join!(destination.refresh(), republished);
+        let refreshed = async {
+            tokio::select! {
+                refreshed = destination.refresh() => refreshed,
+                () = republished => unreachable!(),
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), refreshed).await.expect("it ends").unwrap();
 
-        refreshed.unwrap();
         assert_eq!(destination.paths(), paths(1..20));
         assert_eq!(destination.files()["/r10"], before["/r10"]);
     }
