@@ -55,7 +55,6 @@ pub struct Missing {
     /// How many entries cannot be understood; 0 where the document itself is missing.
     pub entries: u64,
     /// The answer, for a person.
-    #[serde(default)]
     pub why: String,
 }
 

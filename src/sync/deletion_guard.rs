@@ -89,10 +89,8 @@ pub struct DeletionGuard {
     held: Option<HeldBack>,
     /// Numbers of the sets of which deletions are held back because they, or a part of them, could not be read. No document says that
     /// these resources are gone, so the deletions are decided again once the set can be read.
-    #[serde(alias = "unheard")]
     unreadable: BTreeSet<SetId>,
     /// Sets of which deletions are held back because a list is empty or missing. Others of theirs that are listed again say nothing of these.
-    #[serde(default)]
     by_list: BTreeSet<SetId>,
 }
 

@@ -20,7 +20,7 @@ struct Format(u32);
 
 impl Default for Format {
     fn default() -> Format {
-        Format(6)
+        Format(7)
     }
 }
 
@@ -39,7 +39,6 @@ pub struct Position {
     /// The state of the guard.
     pub guard: DeletionGuard,
     /// The earlier time that the tree shows.
-    #[serde(default)]
     pub as_of: Option<AsOf>,
 }
 
@@ -64,14 +63,11 @@ pub struct SetPosition {
     /// The time that this part speaks for.
     pub at: Option<Timestamp>,
     /// True if its lists state that time.
-    #[serde(default)]
     is_stated: bool,
     /// When its lists were last written, by their server's account.
-    #[serde(default)]
     written: Option<Timestamp>,
     /// The documents of its dumps, where it has lists too. The first has the number of resources that only manifests state; the digest
     /// is 0 where some manifests are still to be read.
-    #[serde(default)]
     dumps: Vec<KnownDocument>,
     /// The packages that its Resource Dumps listed then.
     packages: Vec<Uri>,

@@ -74,10 +74,8 @@ pub struct ChangeState {
     /// The time of `seen` by our clock.
     looked: Option<Timestamp>,
     /// The seconds that the documents went back then.
-    #[serde(default)]
     width: i64,
     /// The beginning of the documents at the look of `looked`.
-    #[serde(default)]
     began: Option<Timestamp>,
     /// The change documents read, oldest first.
     documents: Vec<DocumentState>,
@@ -113,7 +111,6 @@ struct Prefix {
     /// XXH3 over their digests.
     hash: u64,
     /// The digest of the first: a list that is written newest first is another one from there on.
-    #[serde(default)]
     first: u64,
 }
 
