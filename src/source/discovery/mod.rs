@@ -95,28 +95,21 @@ async fn discover_with(
             (None, finder.scope(document).await?, path.display().to_string())
         }
     };
-    if sets.is_empty() && finder.page.is_none() {
+    let mut source = finder.source;
+    if sets.is_empty() && source.page.is_none() {
         if finder.tried.is_empty() {
             finder.tried.push(format!("{pasted} (has no sets)"));
         }
         return Err(SourceError::NothingFound { entry: pasted, tried: finder.tried.join("; ") });
     }
-    let sets = picked(sets, set)?;
-    let mut missing = finder.missing;
+    source.sets = picked(sets, set)?;
     if set.is_some() {
         // What was not chosen lacks nothing.
-        missing.retain(|it| sets.iter().any(|set| set.contains(&it.location)));
+        source.missing.retain(|it| source.sets.iter().any(|set| set.contains(&it.location)));
     }
-    Ok(Source {
-        own_authority: answered_by.as_ref().map(|uri| uri.authority().into()),
-        entry: answered_by,
-        moved_to: finder.moved_to,
-        description: finder.description,
-        sets,
-        page: finder.page,
-        missing,
-        deviations: finder.deviations,
-    })
+    source.own_authority = answered_by.as_ref().map(|uri| uri.authority().into());
+    source.entry = answered_by;
+    Ok(source)
 }
 
 /// Address that answered for `pasted`, and its sets.
@@ -186,7 +179,7 @@ async fn of_site(
         }
     }
     if let Some(page) = page.as_ref().filter(|page| sets.is_empty() && !site && page.is_landing_page()) {
-        finder.page = Some(page.base.clone());
+        finder.source.page = Some(page.base.clone());
         return Ok(sets);
     }
     if sets.is_empty() {

@@ -4,7 +4,7 @@ use super::{DocumentKind, FoundDocument, Offered, PAGE, Page, PlaceAnswer, Place
 use crate::document::{Capability, Deviations, Entry, Limits, Link, Root, Rule, Uri, WebLink};
 use crate::platform::error_chain::chain;
 use crate::source::{
-    Channel, DocumentDeviations, DocumentLocation, Missing, Set, SourceError, another_set,
+    Channel, DocumentDeviations, DocumentLocation, Missing, Set, Source, SourceError, another_set,
     crawl::{ANOTHER_LIST, CONCURRENCY},
     document_kind::{channel, known},
     http::Client,
@@ -42,15 +42,10 @@ const CHANNELS: usize = 100;
 /// State of a discovery.
 pub(super) struct Finder {
     pub places: Places,
-    /// See [`Finder::own`].
-    pub moved_to: Option<Box<str>>,
+    /// The Source as far as it is known; its sets come last.
+    pub source: Source,
     /// Every place that led nowhere, with its outcome.
     pub tried: Vec<String>,
-    pub description: Option<Uri>,
-    /// The landing page at the entry point, where it names files.
-    pub page: Option<Uri>,
-    pub missing: Vec<Missing>,
-    pub deviations: Vec<DocumentDeviations>,
     /// Bytes that count against [`NAMED`].
     named: usize,
     /// The only set that is wanted, if one was named.
@@ -74,12 +69,8 @@ impl Finder {
     pub fn new(client: Client, limits: Limits, wanted: Option<Uri>) -> Finder {
         Finder {
             places: Places::new(client, limits),
-            moved_to: None,
+            source: Source::default(),
             tried: Vec::new(),
-            description: None,
-            page: None,
-            missing: Vec::new(),
-            deviations: Vec::new(),
             named: 0,
             wanted,
             asked: HashSet::new(),
@@ -95,7 +86,7 @@ impl Finder {
         if pasted.authority() != answered_by.authority() && bare(pasted) == bare(answered_by) && !downgraded {
             let moved_to = format!("{}://{}", answered_by.scheme(), answered_by.authority());
             self.places.client = self.places.client.with_own_authority(&moved_to);
-            self.moved_to = Some(moved_to.into());
+            self.source.moved_to = Some(moved_to.into());
         }
     }
 
@@ -172,10 +163,10 @@ impl Finder {
     /// The sets of the sitemaps to which `page` links. Links that all lead nowhere are no way, and so no missing parts.
     pub async fn of_sitemap_links(&mut self, page: &Uri, mut links: Vec<Uri>) -> Result<Vec<Set>, SourceError> {
         links.retain(|link| !is_html_sitemap(link));
-        let missing = self.missing.len();
+        let missing = self.source.missing.len();
         let sets = self.of_sitemaps(page, each_once(links)?, Deviations::default()).await?;
         if sets.is_empty() {
-            self.missing.truncate(missing);
+            self.source.missing.truncate(missing);
         }
         Ok(sets)
     }
@@ -250,7 +241,7 @@ impl Finder {
         bad.iter().filter_map(|line| line.as_ref().err()).for_each(|line| deviations.add(Rule::SitemapLine, line));
         if !bad.is_empty() {
             let why = format!("{} Sitemap lines cannot be understood", bad.len());
-            self.missing.push(Missing { location: location.clone(), entries: bad.len() as u64, why });
+            self.source.missing.push(Missing { location: location.clone(), entries: bad.len() as u64, why });
         }
         let places = places.into_iter().flatten().collect();
         self.of_sitemaps(robots, places, deviations).await
@@ -322,7 +313,7 @@ impl Finder {
             }
             if skipped > 0 {
                 let why = format!("{skipped} entries cannot be understood");
-                self.missing.push(Missing { location: document.location.clone(), entries: skipped, why });
+                self.source.missing.push(Missing { location: document.location.clone(), entries: skipped, why });
             }
             self.note(&document.location, deviations);
             let header = &document.head.header;
@@ -330,9 +321,9 @@ impl Finder {
                 || header.root == Root::SitemapIndex
                 || document.head.capability() == Some(&Capability::Description);
             if describes_sets {
-                self.description = self.description.take().or(own.clone());
+                self.source.description = self.source.description.take().or(own.clone());
             } else if descent.depth == 0 {
-                self.description = self.description.take().or_else(|| header.link("up").cloned());
+                self.source.description = self.source.description.take().or_else(|| header.link("up").cloned());
             }
             let mut offer = Offer::new(self.chosen(entries), describes_sets);
             // The next page of a Source Description is not a set.
@@ -506,12 +497,12 @@ impl Finder {
     fn miss(&mut self, place: Uri, why: String) {
         tracing::warn!(%place, %why, "an offered document is missing");
         self.tried.push(why.clone());
-        self.missing.push(Missing { location: DocumentLocation::Uri(place), entries: 0, why });
+        self.source.missing.push(Missing { location: DocumentLocation::Uri(place), entries: 0, why });
     }
 
     fn note(&mut self, location: &DocumentLocation, deviations: Deviations) {
         if !deviations.is_empty() {
-            self.deviations.push(DocumentDeviations { location: location.clone(), deviations });
+            self.source.deviations.push(DocumentDeviations { location: location.clone(), deviations });
         }
     }
 }
