@@ -2,8 +2,7 @@
 //!
 //! [`api`] lists the requests and their answers, [`server`] is the mount's side, [`client`] that of the commands. How the mount
 //! answers is written in `mount::handlers`. The socket is in the mount's own folder of the cache; it answers root and the
-//! user of the mount alone. At most 32 answers of many lines run at a time; one more is refused (503). A client that
-//! takes nothing for ten minutes is disconnected.
+//! user of the mount alone. At most 32 answers of many lines run at a time; one more is refused (503).
 
 pub mod api;
 mod client;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::pin::Pin;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// Lines that wait for the client.
 const LINES: usize = 256;
@@ -36,9 +36,13 @@ where
     Box::pin(stream::unfold(receiver, async |mut receiver| receiver.recv().await.map(|it| (json!(it), receiver))))
 }
 
-pub(super) fn lines(lines: Lines) -> Response {
-    let body = Body::from_stream(lines.map(|line| Ok::<_, Infallible>(printable_json(&line) + "\n")));
-    ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
+/// `permit` is held until the last line is taken.
+pub(super) fn lines(lines: Lines, permit: Option<OwnedSemaphorePermit>) -> Response {
+    let body = lines.map(move |line| {
+        let _held = &permit;
+        Ok::<_, Infallible>(printable_json(&line) + "\n")
+    });
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(body)).into_response()
 }
 
 pub(super) fn value(status: StatusCode, value: &Value) -> Response {
