@@ -4,7 +4,8 @@ use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Snapshot};
 use crate::content::{Content, FetchSpec};
 use crate::fs::{self, FsOptions};
 use crate::platform::ino::Ino;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Entries that are read in one snapshot.
@@ -38,29 +39,20 @@ pub(super) enum Found {
 /// All files below some paths, one after the other. Blocks on the disk.
 pub(super) struct Walk {
     tree: Tree,
-    requested: VecDeque<String>,
-    /// Folders that are not read to their end, the next one last.
-    open: Vec<Folder>,
+    /// Paths that are not read yet, the next one last. Of a folder found on the way: its inode, and the last entry read.
+    open: Vec<(String, Option<(Ino, EntryId)>)>,
     found: VecDeque<Found>,
-}
-
-struct Folder {
-    ino: Ino,
-    path: String,
-    after: EntryId,
 }
 
 impl Tree {
     /// The files at and below `paths`, each once. A path below another requested path is not walked again.
     pub(super) fn walk(&self, paths: Vec<String>) -> Walk {
         let plain = |path: String| path.split('/').filter(|name| !name.is_empty()).collect::<Vec<_>>().join("/");
-        let requested: BTreeSet<String> = paths.into_iter().map(plain).collect();
-        let is_outermost = |path: &&String| {
-            let above = path.match_indices('/').map(|(at, _)| &path[..at]);
-            !above.chain((!path.is_empty()).then_some("")).any(|above| requested.contains(above))
-        };
-        let outermost = requested.iter().filter(is_outermost).cloned().collect();
-        Walk { tree: self.clone(), requested: outermost, open: Vec::new(), found: VecDeque::new() }
+        let mut requested: Vec<String> = paths.into_iter().map(plain).collect();
+        requested.sort_unstable_by(|a, b| Path::new(a).cmp(Path::new(b)));
+        requested.dedup_by(|path, above| Path::new(path).starts_with(above));
+        let open = requested.into_iter().rev().map(|path| (path, None)).collect();
+        Walk { tree: self.clone(), open, found: VecDeque::new() }
     }
 
     /// The version that `ino` shows.
@@ -79,10 +71,11 @@ impl Iterator for Walk {
     type Item = Result<Found, CatalogError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.found.is_empty() && !(self.requested.is_empty() && self.open.is_empty()) {
-            if let Err(cause) = self.read_batch() {
-                self.requested.clear();
+        while self.found.is_empty() {
+            let (path, folder) = self.open.pop()?;
+            if let Err(cause) = self.read(path, folder) {
                 self.open.clear();
+                self.found.clear();
                 return Some(Err(cause));
             }
         }
@@ -91,54 +84,43 @@ impl Iterator for Walk {
 }
 
 impl Walk {
-    fn read_batch(&mut self) -> Result<(), CatalogError> {
+    /// Reads a path, or further in a folder. The folders found in it come before its remaining entries.
+    fn read(&mut self, path: String, folder: Option<(Ino, EntryId)>) -> Result<(), CatalogError> {
         let catalog = Arc::clone(&self.tree.catalog);
         let snapshot = catalog.snapshot()?;
-        while self.found.len() < BATCH {
-            if let Some(folder) = self.open.pop() {
-                self.read(&snapshot, folder)?;
-                continue;
-            }
-            let Some(path) = self.requested.pop_front() else { break };
-            match snapshot.find(&path)? {
-                Some(node) if node.kind == Kind::Folder => {
-                    self.open.push(Folder { ino: node.ino, path, after: EntryId(0) });
+        let (ino, mut after) = match folder {
+            Some(folder) => folder,
+            None => match snapshot.find(&path)? {
+                Some(node) if node.kind == Kind::Folder => (node.ino, EntryId(0)),
+                Some(node) => return self.push(&snapshot, path, node.ino),
+                None => {
+                    self.found.push_front(Found::Missing(path));
+                    return Ok(());
                 }
-                Some(node) => self.push(&snapshot, path, node.ino)?,
-                None => self.found.push_back(Found::Missing(path)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads further in a folder. The folders found in it come before its remaining entries.
-    fn read(&mut self, snapshot: &Snapshot<'_>, folder: Folder) -> Result<(), CatalogError> {
+            },
+        };
         let mut children = Vec::new();
-        let mut after = folder.after;
-        snapshot.children(folder.ino, folder.after, &mut |id, name, node| {
+        snapshot.children(ino, after, &mut |id, name, node| {
             after = id;
-            children.push((String::from_utf8_lossy(name).into_owned(), node));
+            let name = String::from_utf8_lossy(name);
+            children.push((if path.is_empty() { name.into_owned() } else { format!("{path}/{name}") }, node));
             children.len() < BATCH
         })?;
-        let is_whole = children.len() < BATCH;
-        let joined = |name: String| if folder.path.is_empty() { name } else { format!("{}/{name}", folder.path) };
-        let mut folders = Vec::new();
-        for (name, node) in children {
+        if children.len() == BATCH {
+            self.open.push((path, Some((ino, after))));
+        }
+        for (path, node) in children.into_iter().rev() {
             match node.kind {
-                Kind::Folder => folders.push(Folder { ino: node.ino, path: joined(name), after: EntryId(0) }),
-                Kind::File => self.push(snapshot, joined(name), node.ino)?,
+                Kind::Folder => self.open.push((path, Some((node.ino, EntryId(0))))),
+                Kind::File => self.push(&snapshot, path, node.ino)?,
             }
         }
-        if !is_whole {
-            self.open.push(Folder { after, ..folder });
-        }
-        self.open.extend(folders.into_iter().rev());
         Ok(())
     }
 
     fn push(&mut self, snapshot: &Snapshot<'_>, path: String, ino: Ino) -> Result<(), CatalogError> {
         if let Some(spec) = self.tree.spec(snapshot, ino)? {
-            self.found.push_back(Found::File(Box::new(File { path, spec })));
+            self.found.push_front(Found::File(Box::new(File { path, spec })));
         }
         Ok(())
     }
