@@ -16,6 +16,11 @@ pub fn count(number: u64, what: &str) -> String {
     format!("{} {what}{}", thousands(number), if number == 1 { "" } else { "s" })
 }
 
+/// [`count`], where there is any.
+pub fn some(number: u64, what: &str) -> Option<String> {
+    (number > 0).then(|| count(number, what))
+}
+
 /// A duration in the largest unit that is exact enough: `90 ms`, `119 s`, `3 min`, `5 h`, `4 days`.
 pub fn duration(time: Duration) -> String {
     match time.as_secs() {
@@ -57,19 +62,32 @@ const TITLE: usize = 13;
 /// Lines of a list that are shown; `--json` has all.
 const MOST_SHOWN: usize = 20;
 
-/// Lines of two columns: a title and its text.
-#[derive(Default)]
-pub struct Screen(pub String);
+/// Lines of two columns: a title and its text. The text may be a Source's; its times are shown as a clock shows them.
+pub struct Screen<'c> {
+    /// The lines so far.
+    pub text: String,
+    clock: &'c Clock,
+}
 
-impl Screen {
+impl Screen<'_> {
+    /// No lines yet.
+    pub fn new(clock: &Clock) -> Screen<'_> {
+        Screen { text: String::new(), clock }
+    }
+
+    /// A line without columns.
+    pub fn row(&mut self, text: impl Display) {
+        self.text += &(printable_value(&self.clock.localized(&text.to_string())) + "\n");
+    }
+
     /// A line.
     pub fn line(&mut self, title: &str, text: impl Display) {
-        self.0 += &format!("{title:<0$} {text}\n", TITLE - 1);
+        self.row(format!("{title:<0$} {text}", TITLE - 1));
     }
 
     /// The first line of a section, below an empty one.
     pub fn section(&mut self, title: &str, text: impl Display) {
-        self.0.push('\n');
+        self.text.push('\n');
         self.line(title, text);
     }
 
@@ -78,8 +96,9 @@ impl Screen {
         self.line("", text);
     }
 
-    /// Lines below one title, up to a number.
-    pub fn list(&mut self, title: &str, lines: impl ExactSizeIterator<Item = String>) {
+    /// Lines below one title, up to a number; none where there are none.
+    pub fn list(&mut self, title: &str, lines: impl IntoIterator<Item: Display, IntoIter: ExactSizeIterator>) {
+        let lines = lines.into_iter();
         let hidden = lines.len().saturating_sub(MOST_SHOWN);
         for (index, line) in lines.take(MOST_SHOWN).enumerate() {
             self.line(if index == 0 { title } else { "" }, line);

@@ -9,7 +9,7 @@ use super::args::{self, Options};
 use super::log::{LogTarget, start_logging};
 use super::mounts;
 use super::progress::{Activity, Progress};
-use super::render::{printable, wrapped_here};
+use super::render::wrapped_here;
 use super::visit::visit;
 use super::{CliError, Exit, config, print_value};
 use crate::catalog::Catalog;
@@ -60,7 +60,7 @@ pub struct ExploreArgs {
 pub fn run(args: ExploreArgs, verbosity: u8) -> Result<Exit, CliError> {
     let (source, options) = config::source(&args.source, &args.options)?;
     let report = survey(&source, options, verbosity)?;
-    print_value(args.json, &report.json(), || wrapped_here(&printable(&report.text()), false))?;
+    print_value(args.json, &report.json(), || wrapped_here(&report.text(), false))?;
     report.usable().map(|()| Exit::Success)
 }
 

@@ -1,10 +1,10 @@
 //! The report: fields for a program, lines for a person.
 
 use super::pace::{MeasuredPace, ValidatorCounts};
-use super::pages::Pages;
+use super::pages::{ExploredItem, Pages};
 use super::survey::{NextToLists, Survey};
 use crate::cli::CliError;
-use crate::cli::render::{Screen, count, duration, printable_value, size, thousands};
+use crate::cli::render::{Clock, Screen, count, duration, size, thousands};
 use crate::document::{Deviation, Uri};
 use crate::source::http::per_minute;
 use crate::source::{Channel, Set, Source};
@@ -121,15 +121,12 @@ impl Report {
 
     /// Lines of text.
     pub fn text(&self) -> String {
-        let mut screen = Screen::default();
+        let clock = Clock::now();
+        let mut screen = Screen::new(&clock);
         screen.line("Source", &self.entry);
-        if let Some(description) = &self.source.description {
-            screen.line("Description", description);
-        }
+        screen.list("Description", &self.source.description);
         for set in &self.source.sets {
-            if let Some(capability_list) = &set.capability_list {
-                screen.line("Set", capability_list);
-            }
+            screen.list("Set", &set.capability_list);
             for (capability, location) in &set.documents {
                 let offered = format!("{:<22} {location}", capability.as_str());
                 match &set.capability_list {
@@ -145,9 +142,8 @@ impl Report {
         for (number, missing) in self.survey.missing.iter().enumerate() {
             screen.line(if number == 0 { "Missing" } else { "" }, format!("{}: {}", missing.location, missing.why));
         }
-        if let Some(since) = &self.survey.gap_since {
-            screen.line("Gap", format!("changes since {since} may be missing from a mount: no document has them"));
-        }
+        let gap = self.survey.gap_since.as_ref().map(|since| format!("changes since {since} may be missing"));
+        screen.list("Gap", gap.map(|gap| format!("{gap} from a mount: no document has them")));
         match &self.source.page {
             Some(page) => self.show_items(&mut screen, page),
             None => {
@@ -156,36 +152,34 @@ impl Report {
                 self.show_deviations(&mut screen);
             }
         }
-        screen.0
+        screen.text
     }
 
-    fn show_items(&self, screen: &mut Screen, page: &Uri) {
+    fn show_items(&self, screen: &mut Screen<'_>, page: &Uri) {
         screen.line("Page", page);
         screen.section("Items", thousands(self.pages.items.len() as u64));
-        for item in &self.pages.items {
-            let length = item.length.map_or_else(|| "?".to_owned(), size);
-            let media_type = item.media_type.as_deref().unwrap_or("type unknown");
-            let [path, media_type, address] = [&*item.path, media_type, &*item.address].map(printable_value);
-            screen.0 += &format!("  {length:>9}  {path}  ({media_type}, {address})\n");
+        for ExploredItem { path, address, media_type, length } in &self.pages.items {
+            let length = length.map_or_else(|| "?".to_owned(), size);
+            let media_type = media_type.as_deref().unwrap_or("type unknown");
+            screen.row(format!("  {length:>9}  {path}  ({media_type}, {address})"));
         }
     }
 
-    fn show_counts(&self, screen: &mut Screen) {
+    fn show_counts(&self, screen: &mut Screen<'_>) {
         let survey = &self.survey;
         let read = match (survey.documents, survey.packages) {
             (0, packages) if packages > 0 => format!("in {}", count(packages, "package")),
             (lists, _) => format!("in {} ({})", count(lists, "list"), size(survey.document_bytes)),
         };
-        let sum = self.sum();
-        let algorithms: Vec<_> =
-            survey.hash_algorithms.iter().map(|(name, number)| format!("{name} {}", thousands(*number))).collect();
-        let algorithms = if algorithms.is_empty() { "none".to_owned() } else { algorithms.join(", ") };
         if survey.resources == 0 {
             let would = if self.refusal.is_some() { "would be refused" } else { "would be empty" };
             return screen.section("Resources", format!("none {read}: a mount {would}"));
         }
         screen.section("Resources", format!("{} {read}", thousands(survey.resources)));
-        screen.line("  length", format!("{} ({sum})", self.share(survey.with_length)));
+        screen.line("  length", format!("{} ({})", self.share(survey.with_length), self.sum()));
+        let algorithms = survey.hash_algorithms.iter().map(|(name, number)| format!("{name} {}", thousands(*number)));
+        let algorithms =
+            if survey.with_hash == 0 { "none".to_owned() } else { algorithms.collect::<Vec<_>>().join(", ") };
         screen.line("  hash", format!("{} ({algorithms})", self.share(survey.with_hash)));
         screen.line("  lastmod", self.share(survey.with_lastmod));
         if let Some(NextToLists { packages, read, resources }) = survey.next_to_lists {
@@ -198,7 +192,7 @@ impl Report {
         show_values(screen, "Formats", &survey.formats, "conforms=");
     }
 
-    fn show_pace(&self, screen: &mut Screen) {
+    fn show_pace(&self, screen: &mut Screen<'_>) {
         let MeasuredPace { asked, answered, sized, validators, median, failure, .. } = &self.pace;
         if *asked == 0 {
             let why = if self.survey.packages > 0 { "the files are in packages" } else { "there are no files" };
@@ -207,7 +201,7 @@ impl Report {
         if *answered == 0 {
             let asked = count(*asked as u64, "sample file");
             screen.section("Speed", format!("unknown: {asked} requested, and none can be downloaded"));
-            return failure.iter().for_each(|failure| screen.more(failure));
+            return screen.list("", failure);
         }
         let median = duration((*median).max(Duration::from_millis(1)));
         screen.section("Speed", format!("{median} per answer (median of {answered})"));
@@ -232,10 +226,8 @@ impl Report {
             let effect = "the server must send a strong ETag for a file to be downloaded in parts, and resumed after an interruption";
             screen.line("  resuming", format!("{counts}: {effect}"));
         }
+        screen.list("  pages", self.pages_among_files());
         let Pages { asked, with_items, .. } = self.pages;
-        if let Some(pages) = self.pages_among_files() {
-            screen.line("  pages", pages);
-        }
         if with_items > 0 {
             screen.line("  items", format!("{with_items} of {asked} have files; mount with -o items=follow"));
         } else if asked > 0 {
@@ -243,17 +235,16 @@ impl Report {
         }
     }
 
-    fn show_deviations(&self, screen: &mut Screen) {
+    fn show_deviations(&self, screen: &mut Screen<'_>) {
         if self.survey.deviations.is_empty() {
             return screen.section("Deviations", "none");
         }
         screen.section("Deviations", "from the standard (a mount shows what it can understand)");
         for (rule, broken) in &self.survey.deviations {
             let section = if rule.section().is_empty() { "" } else { &format!(" [section {}]", rule.section()) };
-            screen.0 += &format!("  {}: {}{section}\n", rule.name(), thousands(broken.count));
-            for (location, example) in &broken.examples {
-                screen.more(format!("{location}{}", place_and_value(example)));
-            }
+            screen.row(format!("  {}: {}{section}", rule.name(), thousands(broken.count)));
+            let example = |(location, example): &(_, _)| format!("{location}{}", place_and_value(example));
+            screen.list("", broken.examples.iter().map(example));
         }
     }
 
@@ -283,15 +274,15 @@ fn estimate(time: Duration) -> String {
     }
 }
 
-fn show_values(screen: &mut Screen, title: &str, values: &BTreeMap<String, u64>, option: &str) {
+fn show_values(screen: &mut Screen<'_>, title: &str, values: &BTreeMap<String, u64>, option: &str) {
     if values.is_empty() {
         return;
     }
     let mut by_count: Vec<_> = values.iter().collect();
     by_count.sort_by_key(|(value, count)| (std::cmp::Reverse(**count), (*value).clone()));
-    screen.0 += &format!("{title}\n");
+    screen.row(title);
     for (value, count) in by_count.iter().take(MOST_SHOWN) {
-        screen.0 += &format!("  {:>9}  {option}{}\n", thousands(**count), printable_value(value));
+        screen.row(format!("  {:>9}  {option}{value}", thousands(**count)));
     }
     if by_count.len() > MOST_SHOWN {
         screen.more(format!("and {} more", by_count.len() - MOST_SHOWN));
@@ -301,6 +292,5 @@ fn show_values(screen: &mut Screen, title: &str, values: &BTreeMap<String, u64>,
 /// `, entry 4: 12 kB`. A deviation of the document itself has no entry, and one by absence no value.
 fn place_and_value(example: &Deviation) -> String {
     let entry = if example.entry == 0 { String::new() } else { format!(", entry {}", example.entry) };
-    let seen = printable_value(&example.seen);
-    if seen.is_empty() { entry } else { format!("{entry}: {seen}") }
+    if example.seen.is_empty() { entry } else { format!("{entry}: {}", example.seen) }
 }

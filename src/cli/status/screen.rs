@@ -2,15 +2,15 @@
 
 use crate::cli::progress::Activity;
 use crate::cli::refresh::{held_sentence, sentence};
-use crate::cli::render::{Clock, Screen, count, duration, printable_value, size, thousands};
+use crate::cli::render::{Clock, Screen, count, duration, size, some, thousands};
 use crate::content::SharedCacheStatus;
 use crate::fs::readers::ProgramReads;
 use crate::mount::status::{
     DownloadStatus, ErrorStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus,
 };
-use crate::source::http::HostTraffic;
+use crate::source::http::{DownloadLimit, HostTraffic};
 use crate::sync::status::{
-    DeviationStatus, DocumentStatus, MissingStatus, PagesStatus, PollAnswer, RefreshOutcome, Refreshed, SetStatus,
+    DeviationStatus, DocumentStatus, PagesStatus, PollAnswer, RefreshOutcome, Refreshed, SetStatus,
 };
 use std::time::Duration;
 
@@ -19,27 +19,20 @@ const EXPECTED: [&str; 2] = ["delivered", "verified"];
 
 /// The status as a person reads it, with rates where an earlier status is at hand.
 pub fn screen(status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) -> String {
-    let mut screen = Screen::default();
+    let mut screen = Screen::new(clock);
     identity(&mut screen, status, clock);
     if status.starting.is_none() {
         refreshes(&mut screen, status, clock);
     }
     status.sync.sets.iter().for_each(|set| set_lines(&mut screen, set, clock));
-    screen.list(
-        "Documents",
-        status.sync.documents.iter().map(|document| document_line(document, failure(status), clock)),
-    );
+    let failure = failure(status);
+    screen.list("Documents", status.sync.documents.iter().map(|document| document_line(document, failure, clock)));
     if let Some(notifications) = &status.notifications {
         channels(&mut screen, notifications, clock);
     }
     differences(&mut screen, status, clock);
     reads(&mut screen, status, clock);
-    if let Some(shared) = &status.shared_cache {
-        shared_cache(&mut screen, shared);
-    }
-    if let Some(earlier) = earlier {
-        screen.line("Now", earlier.totals(status));
-    }
+    screen.list("Now", earlier.map(|earlier| earlier.totals(status)));
     activity(&mut screen, status, clock, earlier);
     // Those of refreshes that have failed up to now are the last refresh's.
     let mut told = status.sync.failures;
@@ -48,19 +41,12 @@ pub fn screen(status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) -> S
         told -= u32::from(is_told);
         !is_told
     };
-    let errors: Vec<_> = status.errors.iter().filter(is_other).map(|error| error_line(error, clock)).collect();
-    screen.list("Errors", errors.into_iter());
-    screen.line(
-        "Log",
-        match &status.log {
-            Some(file) => printable_value(file),
-            None => format!("standard error; of a service: journalctl _PID={}", status.process),
-        },
-    );
-    if let Some(address) = &status.metrics {
-        screen.line("Metrics", format!("http://{}/metrics", printable_value(address)));
-    }
-    screen.0
+    let errors = status.errors.iter().filter(is_other).map(|error| error_line(error, clock));
+    screen.list("Errors", errors.collect::<Vec<_>>());
+    let stream = || format!("standard error; of a service: journalctl _PID={}", status.process);
+    screen.line("Log", status.log.clone().unwrap_or_else(stream));
+    screen.list("Metrics", status.metrics.as_ref().map(|address| format!("http://{address}/metrics")));
+    screen.text
 }
 
 /// An earlier status of the same mount.
@@ -109,26 +95,26 @@ impl Earlier<'_> {
     }
 }
 
-fn identity(screen: &mut Screen, status: &Status, clock: &Clock) {
-    screen.line("Source", printable_value(&status.source));
-    let (directory, version) = (printable_value(&status.directory), printable_value(&status.version));
-    let (mounted, process) = (clock.when(status.mounted), status.process);
-    let title = if status.starting.is_some() { "Starting at" } else { "Mounted at" };
-    screen.line(title, format!("{directory} since {mounted} by process {process} (resyncfs {version})"));
+fn identity(screen: &mut Screen<'_>, status: &Status, clock: &Clock) {
+    screen.line("Source", &status.source);
+    let Status { directory, process, version, .. } = status;
+    let (mounted, title) = (clock.when(status.mounted), if status.starting.is_some() { "Starting" } else { "Mounted" });
+    screen
+        .line(&format!("{title} at"), format!("{directory} since {mounted} by process {process} (resyncfs {version})"));
     if let Some(stage) = &status.starting {
         screen.line("First tree", Activity::of_stage(stage).line(Duration::ZERO));
-        let unanswered = status.unanswered.iter();
-        unanswered.for_each(|why| screen.more(format!("{}; trying again", printable_value(&clock.localized(why)))));
-        return;
+        return screen.list("", unanswered(status));
     }
     let Some(revision) = &status.revision else {
         return screen.line("Revision", "unknown: the catalog cannot be read");
     };
     screen.line("Revision", format!("{}, made {}", revision.number, clock.when(revision.committed)));
-    if let Some(at) = revision.at {
-        screen.more(format!("shows the Source as of {}", clock.when(at)));
-    }
+    screen.list("", revision.at.map(|at| format!("shows the Source as of {}", clock.when(at))));
     screen.more(contents(revision));
+}
+
+fn unanswered(status: &Status) -> Option<String> {
+    status.unanswered.as_ref().map(|why| format!("{why}; trying again"))
 }
 
 /// Files, folders and their size as published.
@@ -142,46 +128,31 @@ pub fn contents(revision: &RevisionStatus) -> String {
     format!("{} in {}, {size}", count(revision.files, "file"), count(revision.folders, "folder"))
 }
 
-fn refreshes(screen: &mut Screen, status: &Status, clock: &Clock) {
+fn refreshes(screen: &mut Screen<'_>, status: &Status, clock: &Clock) {
     let sync = &status.sync;
-    match &sync.last_refresh {
-        Some(Refreshed { ended, milliseconds, outcome, .. }) => {
-            let took = duration(Duration::from_millis(*milliseconds));
-            let ended = clock.when(*ended);
-            screen.line("Last refresh", format!("{ended}, took {took}: {}", sentence(outcome, clock)));
-        }
-        None => screen.line("Last refresh", "none since the mount began"),
-    }
-    if sync.failures > 1 {
-        screen.more(format!("{} refreshes in a row have failed", thousands(sync.failures.into())));
-    }
+    let last = |last: &Refreshed| {
+        let (ended, took) = (clock.when(last.ended), duration(Duration::from_millis(last.milliseconds)));
+        format!("{ended}, took {took}: {}", sentence(&last.outcome, clock))
+    };
+    screen.line("Last refresh", sync.last_refresh.as_ref().map_or("none since the mount began".to_owned(), last));
+    let failures = thousands(sync.failures.into());
+    screen.list("", (sync.failures > 1).then(|| format!("{failures} refreshes in a row have failed")));
     if let Some(since) = sync.refreshing_since {
         screen.more(format!("a refresh has been under way since {}", clock.when(since)));
-        if let Some(why) = &status.unanswered {
-            screen.more(format!("{}; trying again", printable_value(&clock.localized(why))));
-        }
+        screen.list("", unanswered(status));
     }
-    if let Some(next) = sync.next_poll {
-        let rarely = if sync.channels_live { ", rarely because notifications arrive" } else { "" };
-        screen.line("Next refresh", format!("{}{rarely}", clock.when(next)));
-    }
+    let rarely = if sync.channels_live { ", rarely because notifications arrive" } else { "" };
+    screen.list("Next refresh", sync.next_poll.map(|next| format!("{}{rarely}", clock.when(next))));
 }
 
-fn set_lines(screen: &mut Screen, set: &SetStatus, clock: &Clock) {
-    screen.line("Set", printable_value(&set.name));
-    if let Some(until) = set.changes_until {
-        screen.more(format!("changes are known up to {}", clock.when(until)));
-    }
-    if let Some(since) = set.gap_since {
-        let since = clock.when(since);
-        screen.more(format!("GAP: changes since {since} may be missing until a newer Resource List is published"));
-    }
-    if set.undated_deletions > 0 {
-        let deletions = count(set.undated_deletions as u64, "undated deletion");
-        screen.more(format!(
-            "{deletions} not applied yet: each refresh asks the Source again whether the files are gone"
-        ));
-    }
+fn set_lines(screen: &mut Screen<'_>, set: &SetStatus, clock: &Clock) {
+    screen.line("Set", &set.name);
+    screen.list("", set.changes_until.map(|until| format!("changes are known up to {}", clock.when(until))));
+    let gap = set.gap_since.map(|since| format!("GAP: changes since {} may be missing", clock.when(since)));
+    screen.list("", gap.map(|gap| format!("{gap} until a newer Resource List is published")));
+    let undated = some(set.undated_deletions as u64, "undated deletion");
+    let asked = "not applied yet: each refresh asks the Source again whether the files are gone";
+    screen.list("", undated.map(|deletions| format!("{deletions} {asked}")));
 }
 
 /// Why the last refresh failed.
@@ -199,149 +170,120 @@ fn document_line(document: &DocumentStatus, told: Option<&str>, clock: &Clock) -
         PollAnswer::Unchanged => "unchanged".to_owned(),
         PollAnswer::Downloaded(bytes) => format!("downloaded ({})", size(*bytes)),
         PollAnswer::Failed(why) if told.is_some_and(|told| told.contains(&**why)) => "FAILED".to_owned(),
-        PollAnswer::Failed(why) => format!("FAILED: {}", printable_value(&clock.localized(why))),
+        PollAnswer::Failed(why) => format!("FAILED: {why}"),
     };
     let due = document.due.map(|due| format!(", next check {}", clock.when(due))).unwrap_or_default();
-    format!("{}: {answer}{due}", printable_value(&document.location))
+    format!("{}: {answer}{due}", document.location)
 }
 
-fn channels(screen: &mut Screen, notifications: &NotificationsStatus, clock: &Clock) {
+fn channels(screen: &mut Screen<'_>, notifications: &NotificationsStatus, clock: &Clock) {
     screen.list("Channels", notifications.channels.iter().map(|channel| channel_line(channel, clock)));
     let unexpected = notifications.seen.iter().filter(|(kind, _)| !EXPECTED.contains(&kind.as_str()));
-    let unexpected: Vec<_> =
-        unexpected.map(|(kind, count)| format!("{} {}", thousands(*count), printable_value(kind))).collect();
+    let unexpected: Vec<_> = unexpected.map(|(kind, count)| format!("{} {kind}", thousands(*count))).collect();
     if !unexpected.is_empty() {
-        let callback = printable_value(&notifications.callback);
-        screen.line("Ignored", format!("requests to {callback}: {}", unexpected.join(", ")));
+        screen.line("Ignored", format!("requests to {}: {}", notifications.callback, unexpected.join(", ")));
     }
 }
 
 fn channel_line(channel: &SubscriptionStatus, clock: &Clock) -> String {
+    let SubscriptionStatus { topic, standing, .. } = channel;
     let lease = channel.lease_ends.map(|end| format!(" until {}", clock.when(end))).unwrap_or_default();
     let last = channel.last_delivery.map(|last| format!(", the last {}", clock.when(last))).unwrap_or_default();
-    let (topic, standing) = (printable_value(&channel.topic), printable_value(&channel.standing));
     format!("{topic}: {standing}{lease}, {}{last}", count(channel.deliveries, "notification"))
 }
 
 /// How the tree differs from what the Source lists, and how the Source differs from the standard.
-fn differences(screen: &mut Screen, status: &Status, clock: &Clock) {
+fn differences(screen: &mut Screen<'_>, status: &Status, clock: &Clock) {
     let sync = &status.sync;
-    screen.list("Missing", sync.missing.iter().map(missing_line));
-    if let Some(held) = &sync.held {
-        for (index, line) in held_sentence(held, status.directory.as_ref(), clock).lines().enumerate() {
-            screen.line(if index == 0 { "Deletions" } else { "" }, line);
-        }
-    }
-    if sync.unknown_deletions > 0 {
-        let deletions = count(sync.unknown_deletions, "deletion");
-        screen.line("Unknown", format!("{deletions} of resources that were never listed"));
-    }
+    screen.list("Missing", sync.missing.iter().map(|missing| format!("{}: {}", missing.location, missing.why)));
+    let held = sync.held.as_ref().map(|held| held_sentence(held, status.directory.as_ref(), clock));
+    screen.list("Deletions", held.iter().flat_map(|held| held.lines()).collect::<Vec<_>>());
+    let unknown = some(sync.unknown_deletions, "deletion");
+    screen.list("Unknown", unknown.map(|deletions| format!("{deletions} of resources that were never listed")));
     if let Some(PagesStatus { read, all, failed }) = sync.pages {
         let failing = if failed > 0 { format!(", {} failing", thousands(failed)) } else { String::new() };
         screen.line("Pages", format!("{} of {} read{failing}", thousands(read), thousands(all)));
     }
-    if sync.journaled > 0 {
-        let changes = count(sync.journaled, "change");
-        screen.line("Journal", format!("{changes} kept until a newer Resource List covers them"));
-    }
-    if status.unannounced > 0 {
-        let times = count(status.unannounced, "time");
-        screen.line(
-            "Unannounced",
-            format!("files newer than the list were found {times}; -o unannounced=show shows them"),
-        );
-    }
+    let kept = some(sync.journaled, "change");
+    screen.list("Journal", kept.map(|changes| format!("{changes} kept until a newer Resource List covers them")));
+    let newer = some(status.unannounced, "time").map(|times| format!("files newer than the list were found {times}"));
+    screen.list("Unannounced", newer.map(|newer| format!("{newer}; -o unannounced=show shows them")));
     if !sync.deviations.is_empty() {
         screen.line("Deviations", "from the standard, in documents read since the mount began:");
         screen.list("", sync.deviations.iter().map(deviation_line));
     }
 }
 
-fn missing_line(missing: &MissingStatus) -> String {
-    format!("{}: {}", printable_value(&missing.location), printable_value(&missing.why))
-}
-
 fn deviation_line(deviation: &DeviationStatus) -> String {
-    let section = match &*deviation.section {
-        "" => String::new(),
-        section => format!(" [section {}]", printable_value(section)),
-    };
-    let (rule, location) = (printable_value(&deviation.rule), printable_value(&deviation.location));
+    let DeviationStatus { rule, section, location, .. } = deviation;
+    let section = if section.is_empty() { String::new() } else { format!(" [section {section}]") };
     format!("{rule}: {}{section}, first in {location}", thousands(deviation.count))
 }
 
-fn shared_cache(screen: &mut Screen, shared: &SharedCacheStatus) {
-    let files = |number| count(number, "file");
-    let had = format!(
-        "{} ({}) came from it, {} not there",
-        files(shared.hits),
-        size(shared.bytes_read),
-        thousands(shared.misses)
-    );
-    let sent = format!(
-        "{} ({}) uploaded, {} failed",
-        files(shared.uploads),
-        size(shared.bytes_written),
-        thousands(shared.failures)
-    );
-    screen.line("Shared cache", format!("{}: {}", shared.url, printable_value(&shared.state)));
-    screen.more(format!("{had}; {sent}"));
+fn shared_cache(screen: &mut Screen<'_>, shared: &SharedCacheStatus) {
+    let (had, sent) = (count(shared.hits, "file"), count(shared.uploads, "file"));
+    let (read, written) = (size(shared.bytes_read), size(shared.bytes_written));
+    let (misses, failures) = (thousands(shared.misses), thousands(shared.failures));
+    screen.line("Shared cache", format!("{}: {}", shared.url, shared.state));
+    let had = format!("{had} ({read}) came from it, {misses} not there");
+    screen.more(format!("{had}; {sent} ({written}) uploaded, {failures} failed"));
 }
 
-fn reads(screen: &mut Screen, status: &Status, clock: &Clock) {
-    let (cache, folder) = (&status.cache, printable_value(&status.cache_folder));
+fn reads(screen: &mut Screen<'_>, status: &Status, clock: &Clock) {
+    let (cache, folder) = (&status.cache, &status.cache_folder);
     let (used, quota, files) = (size(cache.bytes), size(cache.quota), count(cache.objects, "file"));
     screen.line("Cache", format!("{used} of {quota} used, {files}, by all mounts with the cache folder {folder}"));
     if let Some(ErrorStatus { time, why, .. }) = &status.cache_failure {
-        let (since, why) = (clock.when(*time), printable_value(&clock.localized(why)));
+        let since = clock.when(*time);
         screen.more(format!("WARNING: it has not been writable since {since}, so files are read past it: {why}"));
     }
-    let here = format!("{} from this machine ({})", thousands(cache.hits), size(cache.hit_bytes));
-    let asked = format!("{} from the Source ({})", thousands(cache.misses), size(cache.miss_bytes));
-    let shared = match status.shared_cache.is_some() {
-        true => format!("{} from the shared cache ({}), ", thousands(cache.shared_hits), size(cache.shared_bytes)),
-        false => String::new(),
-    };
+    let part = |reads, from, bytes| format!("{} from {from} ({}), ", thousands(reads), size(bytes));
+    let mut reads = part(cache.hits, "this machine", cache.hit_bytes);
+    if status.shared_cache.is_some() {
+        reads += &part(cache.shared_hits, "the shared cache", cache.shared_bytes);
+    }
+    reads += &part(cache.misses, "the Source", cache.miss_bytes);
     let hits = cache.hit_rate().map(|rate| format!("; {:.1} % from this machine", rate * 100.0)).unwrap_or_default();
-    screen.line("Reads", format!("{here}, {shared}{asked}, {} failed{hits}", thousands(cache.failed_reads)));
+    screen.line("Reads", format!("{reads}{} failed{hits}", thousands(cache.failed_reads)));
     let (begun, failed) = (thousands(cache.fetches), thousands(cache.failed_fetches));
     let downloads = format!("{begun} begun, {} of complete files, {failed} failed", size(cache.fetched_bytes));
     let sizes = format!("{} requested, {} failed", count(cache.sizes, "size"), thousands(cache.failed_sizes));
     screen.line("Downloads", format!("{downloads}; {sizes}"));
-    if let Some(limit) = &status.max_download {
-        let (used, may) = (size(limit.used), size(limit.limit));
-        screen.more(match limit.left() == 0 {
-            true => {
-                format!("LIMIT REACHED: max-download= allows {may}; files that are not here fail until the next mount")
-            }
-            false => format!("{used} of the {may} that max-download= allows until the next mount"),
-        });
-    }
+    screen.list("", status.max_download.as_ref().map(limit_line));
     screen.list("Under way", status.downloads.iter().map(download_line));
+    if let Some(shared) = &status.shared_cache {
+        shared_cache(screen, shared);
+    }
+}
+
+fn limit_line(limit: &DownloadLimit) -> String {
+    let (used, may) = (size(limit.used), size(limit.limit));
+    match limit.left() {
+        0 => format!("LIMIT REACHED: max-download= allows {may}; files that are not here fail until the next mount"),
+        _ => format!("{used} of the {may} that max-download= allows until the next mount"),
+    }
 }
 
 fn download_line(download: &DownloadStatus) -> String {
     let of = download.of_bytes.map(|of| format!(" of {}", size(of))).unwrap_or_default();
     let part = download.of_bytes.filter(|of| *of > 0).map(|of| format!(" ({} %)", download.bytes * 100 / of));
-    format!("{}: {}{of}{}", printable_value(&download.uri), size(download.bytes), part.unwrap_or_default())
+    format!("{}: {}{of}{}", download.uri, size(download.bytes), part.unwrap_or_default())
 }
 
-fn activity(screen: &mut Screen, status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) {
+fn activity(screen: &mut Screen<'_>, status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) {
     screen.list("Hosts", status.hosts.iter().map(|host| host_line(host, earlier)));
-    let paced: Vec<String> = status.hosts.iter().filter_map(|host| pace_line(host, clock)).collect();
-    screen.list("Paced", paced.into_iter());
+    screen.list("Paced", status.hosts.iter().filter_map(|host| pace_line(host, clock)).collect::<Vec<_>>());
     screen.list("Programs", status.programs.iter().map(|program| program_line(program, earlier)));
     if !status.programs.is_empty() {
         screen.more("(reads from the kernel's page cache are not counted)");
     }
     if !status.denied.is_empty() {
-        let denied: Vec<_> = status.denied.iter().map(|name| printable_value(name)).collect();
-        screen.line("Denied", format!("nothing is downloaded for {}", denied.join(", ")));
+        screen.line("Denied", format!("nothing is downloaded for {}", status.denied.join(", ")));
     }
 }
 
 fn host_line(host: &HostTraffic, earlier: Option<Earlier<'_>>) -> String {
-    let name = host.host.as_deref().map_or_else(|| "all others".to_owned(), printable_value);
+    let name = host.host.as_deref().unwrap_or("all others");
     let latency = match host.latency {
         None => "answer time unknown".to_owned(),
         Some(time) if time.as_millis() == 0 => "under 1 ms per answer".to_owned(),
@@ -376,7 +318,7 @@ fn pace_line(host: &HostTraffic, clock: &Clock) -> Option<String> {
     let allowed = host.per_minute().map(|requests| format!(": {} a minute", thousands(requests))).unwrap_or_default();
     let readers = count(host.waiting_readers, "reader");
     let waits = if host.waiting_readers == 1 { "waits" } else { "wait" };
-    Some(format!("by {}{allowed}, {readers} {waits}, next at {next}", printable_value(name)))
+    Some(format!("by {name}{allowed}, {readers} {waits}, next at {next}"))
 }
 
 fn program_line(program: &ProgramReads, earlier: Option<Earlier<'_>>) -> String {
@@ -385,14 +327,14 @@ fn program_line(program: &ProgramReads, earlier: Option<Earlier<'_>>) -> String 
     if program.denied > 0 {
         parts.push(format!("{} denied", thousands(program.denied)));
     }
-    format!("{}: {}", printable_value(&program.program), parts.join(", "))
+    format!("{}: {}", program.program, parts.join(", "))
 }
 
 fn error_line(error: &ErrorStatus, clock: &Clock) -> String {
     // Most errors name their resource.
     let uri = error.uri.as_deref().filter(|uri| !error.why.contains(uri));
-    let uri = uri.map(|uri| format!("{}: ", printable_value(uri))).unwrap_or_default();
-    format!("{}: {uri}{}", clock.when(error.time), printable_value(&clock.localized(&error.why)))
+    let uri = uri.map(|uri| format!("{uri}: ")).unwrap_or_default();
+    format!("{}: {uri}{}", clock.when(error.time), error.why)
 }
 
 #[cfg(test)]
