@@ -289,8 +289,8 @@ pub fn by_mount(paths: &[PathBuf]) -> Result<Vec<Within>, CliError> {
     Ok(sorted)
 }
 
-/// The mount among `mounts` that `path` leads into, and the path from its root. Links before the mount are followed as the kernel
-/// does; a mount has none.
+/// The innermost of `mounts` that `path` leads into, and the path from its root. Links before a mount are followed as the kernel
+/// does; a mount has none, and is not accessed.
 fn find(path: &Path, mounts: &[PathBuf], links: usize) -> io::Result<Option<(PathBuf, PathBuf)>> {
     let path = std::path::absolute(path)?;
     let mut ahead = path.components();
@@ -301,12 +301,8 @@ fn find(path: &Path, mounts: &[PathBuf], links: usize) -> io::Result<Option<(Pat
             Component::Normal(name) => resolved.push(name),
             _ => {}
         }
-        // A mount point is not accessed, and is not a link.
-        if mounts.contains(&resolved) {
-            if ahead.clone().next() == Some(Component::ParentDir) {
-                continue;
-            }
-            return Ok(Some(innermost(resolved, ahead.as_path(), mounts)));
+        if mounts.iter().any(|mount| resolved.starts_with(mount)) {
+            continue;
         }
         match std::fs::read_link(&resolved) {
             Ok(_) if links == 0 => return Err(rustix::io::Errno::LOOP.into()),
@@ -319,22 +315,8 @@ fn find(path: &Path, mounts: &[PathBuf], links: usize) -> io::Result<Option<(Pat
             Err(cause) => return Err(cause),
         }
     }
-    Ok(None)
-}
-
-/// The innermost mount on the way from the root of a mount: one may be in another. The root is its own parent.
-fn innermost(root: PathBuf, ahead: &Path, mounts: &[PathBuf]) -> (PathBuf, PathBuf) {
-    let mut path = root.clone();
-    for component in ahead.components() {
-        match component {
-            Component::ParentDir if path != root => _ = path.pop(),
-            Component::Normal(name) => path.push(name),
-            _ => {}
-        }
-    }
-    let mount = path.ancestors().find(|above| mounts.iter().any(|mounted| mounted == above)).unwrap_or(&root);
-    let below = path.strip_prefix(mount).map(Path::to_owned).unwrap_or_default();
-    (mount.to_owned(), below)
+    let below = |mount: &Path| Some((mount.to_owned(), resolved.strip_prefix(mount).ok()?.to_owned()));
+    Ok(resolved.ancestors().filter(|above| mounts.iter().any(|mount| mount == above)).find_map(below))
 }
 
 fn complete_name(current: &OsStr) -> Vec<CompletionCandidate> {
