@@ -100,7 +100,7 @@ pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Re
         Side::Parent(exit) => std::process::exit(exit.into()),
         Side::Child(waiting) => {
             if options.program.log.is_some() || !stderr_is_journal() {
-                config.log = Some(options.program.log.clone().unwrap_or_else(|| Folders::of(&config).log));
+                config.log = Some(options.program.log.clone().unwrap_or_else(|| Folders::of(&config).own.join("log")));
             }
             start_logging(verbosity, log_target(options, &config)?);
             let progress = Progress::start(false);

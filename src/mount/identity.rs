@@ -29,48 +29,22 @@ const SYSTEM_CACHE: [&str; 2] = ["/var/cache/resyncfs", "/var/cache"];
 /// Prefix of the folder of a tree that is being removed; its name and the process follow.
 pub(super) const CLEARED: &str = ".cleared-";
 
-/// The folders of one mount.
+/// The folders of one mount, as drawn above.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folders {
-    /// The catalog.
-    pub catalog: PathBuf,
-    /// Learnt metadata; a folder for each instance of the catalog.
-    pub observed: PathBuf,
-    /// Spooled documents.
-    pub spool: PathBuf,
-    /// Packages of dumps.
-    pub packages: PathBuf,
+    /// The folder of its identity.
+    pub own: PathBuf,
+    /// Those of all identities.
+    pub mounts: PathBuf,
     /// Objects, shared with other mounts.
     pub content: PathBuf,
-    /// The folders of all mounts, of this one too; objects lie elsewhere.
-    pub mounts: PathBuf,
-    /// The log of a daemon.
-    pub log: PathBuf,
-    /// Subscriptions, kept after the process ends.
-    pub websub: PathBuf,
-    /// The control socket.
-    pub control: PathBuf,
-    /// A folder for each audit under way.
-    pub audits: PathBuf,
 }
 
 impl Folders {
     /// The folders of `config`, not made yet.
     pub fn of(config: &MountConfig) -> Folders {
         let mounts = config.cache.join("mounts");
-        let own = mounts.join(name(config));
-        Folders {
-            catalog: own.join("catalog"),
-            observed: own.join("observed"),
-            spool: own.join("spool"),
-            packages: own.join("packages"),
-            content: config.cache.join("content"),
-            log: own.join("log"),
-            websub: own.join("websub.json"),
-            control: own.join("control"),
-            audits: own.join("audits"),
-            mounts,
-        }
+        Folders { own: mounts.join(name(config)), content: config.cache.join("content"), mounts }
     }
 
     /// The folders of `config`, made for their owner alone.
@@ -78,13 +52,12 @@ impl Folders {
         let folders = Folders::of(config);
         check_place(&config.cache, &config.directory)?;
         check_owner(&config.cache)?;
-        for folder in [&folders.catalog, &folders.observed, &folders.spool, &folders.packages, &folders.content] {
+        let own = ["catalog", "observed", "spool", "packages"].map(|name| folders.own.join(name));
+        for folder in own.iter().chain([&folders.content]) {
             make(folder).map_err(MountError::cache(&config.cache))?;
         }
-        if let Some(own) = folders.log.parent() {
-            let file = own.join("identity");
-            fs::write(&file, text(config)).map_err(MountError::cache(&file))?;
-        }
+        let file = folders.own.join("identity");
+        fs::write(&file, text(config)).map_err(MountError::cache(&file))?;
         Ok(folders)
     }
 
@@ -92,12 +65,10 @@ impl Folders {
     /// this process.
     pub(super) fn remove_unmade(&self) {
         let is_empty = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
-        let Some((own, name)) = self.log.parent().and_then(|own| Some((own, own.file_name()?.to_str()?))) else {
-            return;
-        };
-        if is_empty(&self.spool) {
+        if is_empty(&self.own.join("spool")) {
+            let name = self.own.file_name().unwrap_or_default().display();
             let away = self.mounts.join(format!("{CLEARED}{name}-{}", std::process::id()));
-            let removed = fs::rename(own, &away).and_then(|()| fs::remove_dir_all(&away));
+            let removed = fs::rename(&self.own, &away).and_then(|()| fs::remove_dir_all(&away));
             removed.unwrap_or_else(|cause| tracing::warn!(%cause, "the folder of a tree that was not made stays"));
         }
     }
@@ -105,14 +76,15 @@ impl Folders {
     /// The folder for learnt metadata of this instance of the catalog. That of earlier instances is removed: their inodes stand
     /// for other resources now.
     pub fn observed_of(&self, instance: &str) -> Result<PathBuf, MountError> {
-        let failed = MountError::cache(&self.observed);
-        for entry in fs::read_dir(&self.observed).map_err(&failed)? {
+        let observed = self.own.join("observed");
+        let failed = MountError::cache(&observed);
+        for entry in fs::read_dir(&observed).map_err(&failed)? {
             let entry = entry.map_err(&failed)?;
             if entry.file_name() != instance {
                 fs::remove_dir_all(entry.path()).map_err(&failed)?;
             }
         }
-        let folder = self.observed.join(instance);
+        let folder = observed.join(instance);
         make(&folder).map_err(&failed)?;
         Ok(folder)
     }

@@ -29,7 +29,7 @@ use jiff::Timestamp;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
@@ -65,7 +65,7 @@ pub fn run(
         None => remarks.extend(preparation::hidden_files(&config.directory)),
     }
     let folders = Folders::prepare(&config)?;
-    let registration = register(&config, &folders.control);
+    let registration = register(&config, folders.own.join("control"));
     let system = |what| move |cause| MountError::System { what, cause };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
@@ -108,9 +108,9 @@ pub fn run(
         minutes: Mutex::default(),
     });
     let (opened, pages_first) = mpsc::channel(OPENED);
-    let socket = control_socket(&folders.control).map(|(socket, listener)| {
+    let socket = control_socket(&folders.own.join("control")).map(|(socket, listener)| {
         let tree = Tree { catalog: catalog.clone(), content: content.clone(), view: config.fs.clone() };
-        let audits = Audits::new(config.sync.clone(), client.clone(), tree.clone(), folders.audits.clone());
+        let audits = Audits::new(config.sync.clone(), client.clone(), tree.clone(), folders.own.join("audits"));
         let (reporter, commands, notices) = (reporter.clone(), commands.clone(), notices.clone());
         let (sync, opened) = (synchronizer.status(), opened.clone());
         let pages = PagesFirst { opened, sync: sync.clone() };
@@ -161,7 +161,7 @@ pub fn run(
 
     let subscriber = listener.map(|listener| {
         let channels = synchronizer.channels();
-        notifications::start(listener, folders.websub, client.clone(), channels, commands.clone())
+        notifications::start(listener, folders.own.join("websub.json"), client.clone(), channels, commands.clone())
     });
     if let Some(subscriber) = &subscriber {
         let _ = reporter.subscriber.set(subscriber.clone());
@@ -228,12 +228,12 @@ fn ahead(option: Option<u64>, quota: u64) -> u64 {
 }
 
 /// Records that this mount starts. A mount without a record is not found by commands, and a mount all the same.
-fn register(config: &MountConfig, socket: &Path) -> Option<Arc<Mutex<Registration>>> {
+fn register(config: &MountConfig, socket: PathBuf) -> Option<Arc<Mutex<Registration>>> {
     let record = Record {
         source: config.session.source.clone(),
         directory: config.directory.clone(),
         process: std::process::id(),
-        socket: socket.to_owned(),
+        socket,
     };
     let registration = Registration::starting(&record);
     let registration = registration.inspect_err(|cause| tracing::warn!(%cause, "commands cannot find this mount"));

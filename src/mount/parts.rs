@@ -13,7 +13,7 @@ use crate::source::http::Client;
 use crate::source::zip::{PackageConfig, Packages};
 use crate::sync::Synchronizer;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -34,7 +34,7 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn open(config: &MountConfig, folders: &Folders, runtime: &Handle) -> Result<Parts, MountError> {
-        let catalog = open_catalog(&folders.catalog, &config.directory)?;
+        let catalog = open_catalog(&folders.own.join("catalog"), &config.directory)?;
         let catalog = Arc::new(catalog.leaving(SpaceGuard::new(config.sync.reserve, free_space)));
         let client = Client::new(config.http.clone())?;
         let (sender, events) = mpsc::unbounded_channel();
@@ -52,9 +52,9 @@ impl Parts {
         catalog.room().ask(Box::new(move |folder, bytes| {
             off_the_workers(|| cache.upgrade().map_or(0, |content| content.give_up(folder, bytes)))
         }));
-        let packages = open_packages(config, &content, &folders.packages, client.clone())?;
+        let packages = open_packages(config, &content, folders.own.join("packages"), client.clone())?;
         content.read_packages(packages.clone());
-        let documents = DocumentCache::open(&folders.spool)?;
+        let documents = DocumentCache::open(&folders.own.join("spool"))?;
         let synchronizer = Synchronizer::new(config.sync.clone(), client.clone(), catalog.clone(), documents, packages);
         Ok(Parts { catalog, content, client, synchronizer, events })
     }
@@ -92,12 +92,12 @@ fn content_instance(instance: &str, fixity: Fixity) -> String {
 fn open_packages(
     config: &MountConfig,
     content: &Content,
-    folder: &Path,
+    folder: PathBuf,
     client: Client,
 ) -> Result<Packages, MountError> {
-    let usual = PackageConfig::new(folder.to_owned());
+    let usual = PackageConfig::new(folder.clone());
     let whole = usual.whole.min(content.quota() / 2);
     let (reserve, budget) = (config.content.reserve, content.memory());
     Packages::open(client, PackageConfig { whole, reserve, free_space, budget, ..usual })
-        .map_err(|error| MountError::Cache { folder: folder.to_owned(), cause: io::Error::other(error) })
+        .map_err(|error| MountError::Cache { folder, cause: io::Error::other(error) })
 }
