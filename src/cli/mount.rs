@@ -52,19 +52,10 @@ pub struct MountArgs {
     options: OptionWords,
 }
 
-/// The process that serves a mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Background {
-    /// A background process serves the mount.
-    Yes,
-    /// This process serves the mount until it ends.
-    No,
-}
-
 /// Runs the command.
 pub fn run(args: MountArgs, verbosity: u8) -> Result<Exit, CliError> {
     let wanted = MountRequest::new(&args.source, args.directory, args.options)?;
-    start(&wanted, if args.foreground { Background::No } else { Background::Yes }, verbosity)
+    start(&wanted, args.foreground, verbosity)
 }
 
 /// Checks everything that needs no request to the Source and changes nothing.
@@ -74,8 +65,8 @@ pub fn check(wanted: &MountRequest) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Mounts.
-pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Result<Exit, CliError> {
+/// Mounts. In the foreground this process serves the mount until it ends, otherwise another one.
+pub fn start(wanted: &MountRequest, foreground: bool, verbosity: u8) -> Result<Exit, CliError> {
     let options = &wanted.options;
     let mut config = configure(options, &wanted.source, &wanted.directory)?;
     // Other users change none of the files that are written from here on. No other thread runs yet that makes a file.
@@ -83,48 +74,37 @@ pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Re
     // A mount point that cannot be used is reported before the first request.
     mount::preparation::prepare(&config.directory)?;
 
-    if background == Background::No {
-        start_logging(verbosity, LogTarget::StandardError);
-        let progress = Progress::start(true);
-        let done = progress.clone();
-        let ready = move || {
-            done.finish();
-            Ok(())
-        };
-        mount::run(config, Arc::new(progress.stages()), ready)
-            .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
-        return Ok(Exit::Success);
+    let waiting = match foreground {
+        true => None,
+        false => match daemonize::fork()? {
+            // The child is the mount; nothing is left to do here.
+            Side::Parent(exit) => std::process::exit(exit.into()),
+            Side::Child(waiting) => Some(waiting),
+        },
+    };
+    if !foreground && (options.program.log.is_some() || !stderr_is_journal()) {
+        config.log = Some(options.program.log.clone().unwrap_or_else(|| Folders::of(&config).own.join("log")));
     }
-    match daemonize::fork()? {
-        // The child is the mount; nothing is left to do here.
-        Side::Parent(exit) => std::process::exit(exit.into()),
-        Side::Child(waiting) => {
-            if options.program.log.is_some() || !stderr_is_journal() {
-                config.log = Some(options.program.log.clone().unwrap_or_else(|| Folders::of(&config).own.join("log")));
-            }
-            start_logging(verbosity, log_target(options, &config)?);
-            let progress = Progress::start(false);
-            let done = progress.clone();
-            mount::run(config, Arc::new(progress.stages()), move || {
-                done.finish();
-                done.print_remarks();
-                waiting.ready()
-            })
-            .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
-            Ok(Exit::Success)
-        }
-    }
+    start_logging(verbosity, log_target(options, &config)?);
+    let progress = Progress::start(foreground);
+    let done = progress.clone();
+    let ready = move || {
+        done.finish();
+        let Some(waiting) = waiting else { return Ok(()) };
+        done.print_remarks();
+        waiting.ready()
+    };
+    let ended = mount::run(config, Arc::new(progress.stages()), ready);
+    ended.map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
+    Ok(Exit::Success)
 }
 
 fn log_target(options: &Options, config: &MountConfig) -> Result<LogTarget, CliError> {
     let Some(file) = &config.log else { return Ok(LogTarget::StandardError) };
     let unusable = |cause: std::io::Error| match &options.program.log {
         Some(log) => {
-            let shown = log.display();
-            CliError::new(
-                Exit::Failure,
-                format!("the log {shown} cannot be written; name another with -o log=FILE: {cause}"),
-            )
+            let why = format!("cannot be written; name another with -o log=FILE: {cause}");
+            CliError::new(Exit::Failure, format!("the log {} {why}", log.display()))
         }
         None => CliError::of(Exit::Cache, &mount::MountError::Cache { folder: file.clone(), cause }),
     };

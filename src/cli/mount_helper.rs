@@ -3,7 +3,7 @@
 
 use super::args::{Caller, OptionWords};
 use super::config::MountRequest;
-use super::mount::{self, Background};
+use super::mount;
 use super::option_files::open;
 use super::{CliError, Exit};
 use clap::{ArgAction, Parser};
@@ -83,7 +83,7 @@ fn run(args: MountHelperArgs) -> Result<Exit, CliError> {
         mount::check(&wanted)?;
         return Ok(Exit::Success);
     }
-    mount::start(&wanted, Background::Yes, args.verbose)
+    mount::start(&wanted, false, args.verbose)
 }
 
 /// Enters another mount namespace. The process has one thread still.
