@@ -2,7 +2,7 @@
 
 use super::args::Options;
 use super::progress::{Activity, Progress};
-use super::render::{Clock, count, printable_value, size, thousands};
+use super::render::{Clock, Screen, count, size, some, thousands};
 use super::{CliError, Exit, complain, print, print_value};
 use crate::content::verify::Checked;
 use crate::mount::cache_inventory::{CacheFolder, CacheListing, Verification};
@@ -87,23 +87,23 @@ fn list(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
 }
 
 fn text(listing: &CacheListing, folder: &Path, clock: &Clock) -> String {
-    let mut text = String::new();
+    let mut screen = Screen::new(clock);
     for tree in &listing.trees {
+        screen.row(if tree.source.is_empty() { "(unknown)" } else { &tree.source });
+        screen.line("  name", &tree.name);
+        screen.list("  options", (!tree.options.is_empty()).then(|| tree.options.join(",")));
         let (catalog, objects) = (size(tree.catalog_bytes), size(tree.object_bytes));
-        let last_used = tree.last_used.map_or_else(|| "unknown".to_owned(), |time| clock.when(time));
-        let source = if tree.source.is_empty() { "(unknown)" } else { &tree.source };
-        text += &format!("{}\n  name       {}\n", printable_value(source), tree.name);
-        if !tree.options.is_empty() {
-            text += &format!("  options    {}\n", printable_value(&tree.options.join(",")));
-        }
-        text += &format!("  size       {catalog} for lists and catalog, {objects} in ");
-        text += &format!("{}\n  last used  {last_used}\n", count(tree.objects, "cached file"));
-        text += &format!("  in use     {}\n\n", printable_value(tree.holder.as_deref().unwrap_or("no")));
+        let files = count(tree.objects, "cached file");
+        screen.line("  size", format!("{catalog} for lists and catalog, {objects} in {files}"));
+        screen.line("  last used", tree.last_used.map_or_else(|| "unknown".to_owned(), |time| clock.when(time)));
+        screen.line("  in use", tree.holder.as_deref().unwrap_or("no"));
+        screen.text.push('\n');
     }
     let (trees, objects) = (count(listing.trees.len() as u64, "tree"), count(listing.objects, "cached file"));
+    let (bytes, shown) = (size(listing.object_bytes), folder.display());
     let is_missing = if folder.is_dir() { "" } else { ", which does not exist" };
-    let folder = printable_value(&folder.to_string_lossy());
-    text + &format!("{trees}; {objects} ({}) in {folder}{is_missing}\n", size(listing.object_bytes))
+    screen.row(format!("{trees}; {objects} ({bytes}) in {shown}{is_missing}"));
+    screen.text
 }
 
 fn verify(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
@@ -146,10 +146,7 @@ fn clear(cache: &CacheFolder, name: Option<&str>, unused: bool) -> Result<Exit, 
         let name = name.unwrap_or_default();
         return Err(CliError::new(Exit::Failure, format!("{name}: there is no such tree; see: resyncfs cache list")));
     };
-    let kept = match cleared.kept {
-        0 => String::new(),
-        kept => format!("; {} in use stay", count(kept, "cached file")),
-    };
+    let kept = some(cleared.kept, "cached file").map(|kept| format!("; {kept} in use stay")).unwrap_or_default();
     let (trees, objects) = (count(cleared.trees as u64, "tree"), count(cleared.objects, "cached file"));
     print(&format!("{trees} and {objects} removed ({}){kept}\n", size(cleared.bytes)))?;
     if unused || cleared.in_use.is_empty() {

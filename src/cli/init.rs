@@ -4,13 +4,12 @@
 use super::args::{self, OptionWords};
 use super::config::{self, MountRequest};
 use super::progress::{Activity, Progress};
-use super::render::{printable, printable_value};
+use super::render::{Clock, Screen, printable, printable_value};
 use super::{CliError, Exit, explore, mount, print};
 use crate::platform::userinfo::without_userinfo;
 use crate::source::EntryPoint;
 use clap_complete::engine::ArgValueCompleter;
 use rustix::process::geteuid;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
@@ -112,7 +111,7 @@ pub fn run(args: InitArgs, verbosity: u8) -> Result<Exit, CliError> {
         Ok(()) => done.start_unit(),
         Err(_) => done.mount(),
     };
-    print(&printable(&done.text(when, unit.err(), started.is_ok())))?;
+    print(&done.text(when, unit.err(), started.is_ok()))?;
     started.map(|()| Exit::Success)
 }
 
@@ -193,42 +192,37 @@ impl Done {
 
     /// Lines about the changes, how to use them, and how to undo them.
     fn text(&self, when: &str, no_unit: Option<String>, is_mounted: bool) -> String {
-        let (name, file) = (quoted(&self.name), quoted(&self.file.to_string_lossy()));
-        let folder = self.directory.as_ref().map(|directory| quoted(&directory.to_string_lossy()));
+        let path = |path: &Path| quoted(&path.to_string_lossy());
+        let (name, file) = (quoted(&self.name), path(&self.file));
+        let (folder, unit_file) = (self.directory.as_deref().map(path), self.unit_file.as_deref().map(path));
         let systemctl = if geteuid().is_root() { "systemctl" } else { "systemctl --user" };
-        let unit = format!("resyncfs@{name}");
-        let mut text = String::from("\n");
-        let unit_file = self.unit_file.as_ref().map(|file| quoted(&file.to_string_lossy()));
-        let made: Vec<&String> = [Some(&file), folder.as_ref(), unit_file.as_ref()].into_iter().flatten().collect();
-        made.iter().enumerate().for_each(|(number, path)| {
-            let _ = writeln!(text, "{:<12} {path}", if number == 0 { "Made" } else { "" });
-        });
+        let (unit, clock) = (format!("resyncfs@{name}"), Clock::now());
+        let mut screen = Screen::new(&clock);
+        screen.text.push('\n');
+        screen
+            .list("Made", [Some(&file), folder.as_ref(), unit_file.as_ref()].into_iter().flatten().collect::<Vec<_>>());
         let (change, unmount) = match &no_unit {
             None => {
-                let now = if is_mounted { "now and " } else { "" };
-                let _ = writeln!(text, "Mounted      {now}{when}, by {unit}");
+                screen.line("Mounted", format!("{}{when}, by {unit}", if is_mounted { "now and " } else { "" }));
                 if !geteuid().is_root() {
-                    let _ = writeln!(text, "             (at each boot, without a login: loginctl enable-linger)");
+                    screen.more("(at each boot, without a login: loginctl enable-linger)");
                 }
                 (format!("{systemctl} restart {unit}"), format!("{systemctl} disable --now {unit}"))
             }
             Some(why) => {
-                let now = if is_mounted { "now; " } else { "" };
-                let _ = writeln!(text, "Mounted      {now}no unit was enabled: {}", printable_value(why));
-                let _ = writeln!(text, "             after a restart: resyncfs mount {name}");
+                screen.line("Mounted", format!("{}no unit was enabled: {why}", if is_mounted { "now; " } else { "" }));
+                screen.more(format!("after a restart: resyncfs mount {name}"));
                 let unmount = format!("resyncfs unmount {name}");
                 (format!("{unmount} && resyncfs mount {name}"), unmount)
             }
         };
-        let _ = writeln!(text, "Watch it     resyncfs status {name}");
-        let _ = writeln!(text, "Change it    edit {file}, then: {change}");
+        screen.line("Watch it", format!("resyncfs status {name}"));
+        screen.line("Change it", format!("edit {file}, then: {change}"));
         let remove = folder.map(|folder| format!(" && rmdir {folder}")).unwrap_or_default();
-        let _ = writeln!(text, "Undo it      {unmount} && rm {file}{remove}");
-        let _ = writeln!(text, "             to delete the cached files too: {}", self.cleared);
-        if let Some(unit_file) = unit_file {
-            let _ = writeln!(text, "             if no other mount uses the unit: rm {unit_file}");
-        }
-        text
+        screen.line("Undo it", format!("{unmount} && rm {file}{remove}"));
+        screen.more(format!("to delete the cached files too: {}", self.cleared));
+        screen.list("", unit_file.map(|unit_file| format!("if no other mount uses the unit: rm {unit_file}")));
+        screen.text
     }
 }
 
