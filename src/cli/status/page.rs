@@ -6,9 +6,11 @@ use super::screen::contents;
 use super::{Answers, CliError, Exit};
 use crate::cli::progress::Activity;
 use crate::cli::refresh::sentence;
-use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
+use crate::cli::render::{Clock, count, duration, printable_value, size, some, thousands};
+use crate::content::Metrics;
 use crate::mount::status::{DownloadStatus, ErrorStatus, MinuteStatus, Status};
 use crate::source::http::HostTraffic;
+use crate::sync::status::SyncStatus;
 use std::fmt::Write as _;
 use std::fs::Permissions;
 use std::io::{self, Write as _};
@@ -36,19 +38,15 @@ pub fn write(file: &Path, answers: &Result<Answers<Status>, CliError>, clock: &C
 
 fn page(answers: &Result<Answers<Status>, CliError>, clock: &Clock) -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let mut articles = String::new();
-    let mut failed = |failure: &CliError| {
-        let _ = write!(articles, "<article><p class=\"critical\">{}</p></article>", text(&failure.message));
+    let (statuses, failures) = match answers {
+        Ok(answers) => (&answers.statuses[..], &answers.failures[..]),
+        Err(failure) => (&[][..], std::slice::from_ref(failure)),
     };
-    match answers {
-        Err(failure) => failed(failure),
-        Ok(answers) => {
-            answers.failures.iter().for_each(&mut failed);
-            articles.extend(answers.statuses.iter().map(|status| article(status, clock)));
-            if articles.is_empty() {
-                articles = "<article><p>No mounts.</p></article>".to_owned();
-            }
-        }
+    let failed =
+        failures.iter().map(|it| format!("<article><p class=\"critical\">{}</p></article>", text(&it.message)));
+    let mut articles: String = failed.chain(statuses.iter().map(|status| article(status, clock))).collect();
+    if articles.is_empty() {
+        articles = "<article><p>No mounts.</p></article>".to_owned();
     }
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -80,23 +78,25 @@ fn article(status: &Status, clock: &Clock) -> String {
     let since = clock.when(status.mounted);
     let shown = match (&status.revision, &status.starting) {
         (_, Some(stage)) => format!("First tree, since {since}: {}", Activity::of_stage(stage).line(Duration::ZERO)),
-        (Some(revision), _) => {
-            format!("{}; mounted since {since}", contents(revision))
-        }
+        (Some(revision), _) => format!("{}; mounted since {since}", contents(revision)),
         (None, None) => format!("mounted since {since}"),
     };
     let _ = writeln!(html, "<p class=\"soft\">{}</p><div class=\"grid\">", text(&shown));
-    html += &cache(status);
+    html += &section("Cache", "", &cache(&status.cache));
     html += &curves(&status.minutes, status.cache.quota, clock);
-    html += &refreshes(status, clock);
+    html += &section("Last refresh", "", &refreshes(&status.sync, clock));
     html += &list("Downloading now", status.downloads.iter().map(download));
     html += &hosts(&status.hosts);
     html += &list("Errors", status.errors.iter().map(|error| error_line(error, clock)));
     html + "</div></article>\n"
 }
 
+/// A section of HTML; none where its body is empty.
 fn section(title: &str, class: &str, body: &str) -> String {
-    format!("<section class=\"{class}\"><h3>{title}</h3>{body}</section>\n")
+    match body {
+        "" => String::new(),
+        _ => format!("<section class=\"{class}\"><h3>{title}</h3>{body}</section>\n"),
+    }
 }
 
 /// A section of lines of HTML; none where there are no lines.
@@ -109,20 +109,16 @@ fn list(title: &str, lines: impl ExactSizeIterator<Item = String>) -> String {
     if items.is_empty() { items } else { section(title, "wide", &format!("<ul>{items}</ul>")) }
 }
 
-fn cache(status: &Status) -> String {
-    let cache = &status.cache;
+fn cache(cache: &Metrics) -> String {
     let used = format!("{} of {}, {}", size(cache.bytes), size(cache.quota), count(cache.objects, "file"));
-    let hits = cache.hit_rate().map(|rate| format!("<p>{:.0} % of reads answered from this machine</p>", rate * 100.0));
-    let failed = (cache.failed_reads > 0)
-        .then(|| format!("<p class=\"critical\">{} failed</p>", text(&count(cache.failed_reads, "read"))));
-    let body = format!(
-        "{}<p>{}</p>{}{}",
-        bar(cache.bytes, cache.quota, &used),
-        text(&used),
-        hits.unwrap_or_default(),
-        failed.unwrap_or_default()
-    );
-    section("Cache", "", &body)
+    let mut body = format!("{}<p>{}</p>", bar(cache.bytes, cache.quota, &used), text(&used));
+    if let Some(rate) = cache.hit_rate() {
+        let _ = write!(body, "<p>{:.0} % of reads answered from this machine</p>", rate * 100.0);
+    }
+    if let Some(failed) = some(cache.failed_reads, "read") {
+        let _ = write!(body, "<p class=\"critical\">{failed} failed</p>");
+    }
+    body
 }
 
 /// A bar that is full where `part` is `all`.
@@ -173,20 +169,16 @@ fn curve(values: &[f64], top: f64, label: &str) -> String {
     )
 }
 
-fn refreshes(status: &Status, clock: &Clock) -> String {
-    let mut body = String::new();
-    if let Some(last) = &status.sync.last_refresh {
-        let what = format!("{}: {}", clock.when(last.ended), sentence(&last.outcome, clock));
-        let _ = write!(body, "<p>{}</p>", text(&what));
-    }
-    if let Some(next) = status.sync.next_poll {
-        let _ = write!(body, "<p>Next: {}</p>", text(&clock.when(next)));
-    }
-    if let Some(pages) = status.sync.pages {
+fn refreshes(sync: &SyncStatus, clock: &Clock) -> String {
+    let last = sync.last_refresh.as_ref();
+    let last = last.map(|last| format!("{}: {}", clock.when(last.ended), sentence(&last.outcome, clock)));
+    let next = sync.next_poll.map(|next| format!("Next: {}", clock.when(next)));
+    let mut body: String = last.iter().chain(&next).map(|line| format!("<p>{}</p>", text(line))).collect();
+    if let Some(pages) = sync.pages {
         let read = format!("{} of {} read", thousands(pages.read), count(pages.all, "landing page"));
         let _ = write!(body, "{}<p>{}</p>", bar(pages.read, pages.all, &read), text(&read));
     }
-    if body.is_empty() { body } else { section("Last refresh", "", &body) }
+    body
 }
 
 fn download(download: &DownloadStatus) -> String {
