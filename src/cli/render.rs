@@ -34,15 +34,10 @@ pub fn duration(time: Duration) -> String {
 
 /// `1234567` as `1,234,567`.
 pub fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.char_indices() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
-            grouped.push(',');
-        }
-        grouped.push(digit);
+    match number {
+        0..1000 => number.to_string(),
+        _ => format!("{},{:03}", thousands(number / 1000), number % 1000),
     }
-    grouped
 }
 
 /// Text from a Source without what is hidden or what a terminal would obey; line ends and tabs stay.

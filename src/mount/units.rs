@@ -2,23 +2,15 @@
 
 /// A size in the unit that fits it, decimal as `ls --si` has it: `999 bytes`, `4.7 kB`, `8.3 GB`.
 pub fn size(bytes: u64) -> String {
-    match bytes {
-        1 => return "1 byte".to_owned(),
-        0..1000 => return format!("{bytes} bytes"),
-        _ => {}
+    let units =
+        [(3, "kB"), (6, "MB"), (9, "GB"), (12, "TB"), (15, "PB")].map(|(power, name)| (10_u64.pow(power), name));
+    // 999.95 kB would be shown as 1000.0 kB.
+    let fits = |(unit, _): &(u64, &str)| bytes >= unit - unit / 20_000;
+    match units.into_iter().rfind(fits) {
+        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / unit as f64),
+        None if bytes == 1 => "1 byte".to_owned(),
+        None => format!("{bytes} bytes"),
     }
-    let mut value = bytes as f64 / 1e3;
-    let mut units = ["kB", "MB", "GB", "TB", "PB"].into_iter();
-    let mut unit = units.next().unwrap_or_default();
-    for larger in units {
-        // 999.95 would be shown as 1000.0.
-        if value < 999.95 {
-            break;
-        }
-        value /= 1e3;
-        unit = larger;
-    }
-    format!("{value:.1} {unit}")
 }
 
 #[cfg(test)]
