@@ -140,20 +140,12 @@ impl Drop for Terminal {
 
 /// The screen for a terminal of `rows` rows; the last row counts the lines that do not fit.
 fn fitted(text: &str, rows: usize) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    let shown = if lines.len() > rows { rows.saturating_sub(1) } else { lines.len() };
-    let mut drawn = String::from(HOME);
-    for (index, line) in lines[..shown].iter().enumerate() {
-        let end = if index + 1 < rows { "\r\n" } else { "" };
-        drawn.push_str(&format!("{line}{END_OF_LINE}{end}"));
+    let mut lines: Vec<_> = text.lines().map(|line| format!("{line}{END_OF_LINE}")).collect();
+    let hidden = lines.split_off(lines.len().min(rows)).len();
+    if let Some(last) = lines.last_mut().filter(|_| hidden > 0) {
+        *last = format!("… and {} more lines (a taller window, or without --watch){END_OF_LINE}", hidden + 1);
     }
-    if shown < lines.len() {
-        let more = lines.len() - shown;
-        drawn.push_str(&format!("… and {more} more lines (a taller window, or without --watch){END_OF_LINE}"));
-    } else {
-        drawn.push_str(END_OF_SCREEN);
-    }
-    drawn
+    format!("{HOME}{}{END_OF_SCREEN}", lines.join("\r\n"))
 }
 
 /// Rows of the terminal; 24 where it has no size.
