@@ -2,7 +2,7 @@
 
 use super::mounts::{self, Within, by_mount};
 use super::progress::{Activity, Progress};
-use super::render::{count, size, thousands};
+use super::render::{count, size, some, thousands};
 use super::{CliError, Exit, complain, print, print_json};
 use crate::control::api::{
     EvictEvent, PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Request, Stopped,
@@ -127,10 +127,8 @@ async fn show_prefetch(
 /// A sentence about the files that would be downloaded.
 fn counted(total: &PrefetchTotal) -> String {
     let (files, bytes) = (total.files - total.cached_files, total.bytes - total.cached_bytes);
-    let unknown = match total.unsized_files {
-        0 => String::new(),
-        unsized_files => format!(", and {} of unknown size", count(unsized_files, "file")),
-    };
+    let unknown = some(total.unsized_files, "file").map(|files| format!(", and {files} of unknown size"));
+    let unknown = unknown.unwrap_or_default();
     format!(
         "{} to download ({}{unknown}), {} in the cache already ({})\n",
         count(files, "file"),
@@ -233,7 +231,7 @@ async fn show_eviction(within: &Within, json: bool, mut events: Receiver<EvictEv
             }
             EvictEvent::Missing(path) => within.complain(&path, "is not in the mount"),
             EvictEvent::Done(done) => {
-                let kept = if done.kept == 0 { String::new() } else { format!(", {} kept", count(done.kept, "file")) };
+                let kept = some(done.kept, "file").map(|kept| format!(", {kept} kept")).unwrap_or_default();
                 let removed = count(done.files, "file");
                 if !json {
                     print(&format!("{removed} removed from the cache ({}){kept}\n", size(done.bytes)))?;

@@ -61,7 +61,6 @@ pub fn run(args: RefreshArgs) -> Result<Exit, CliError> {
     }
     match (answer.refreshed.why(), answer.refreshed.failed.first()) {
         (Some(why), Some(first)) => {
-            let why = clock.localized(&why);
             Err(CliError::new(Exit::of_refresh(first.kind), format!("some documents could not be read: {why}")))
         }
         _ => Ok(Exit::Success),

@@ -1,7 +1,7 @@
 //! The output of an audit, as it arrives: findings as text or as JSON, or files as a manifest.
 
 use super::{AuditArgs, ManifestFormat};
-use crate::cli::render::{Clock, count, printable, printable_value, thousands};
+use crate::cli::render::{Clock, count, printable, printable_value, some, thousands};
 use crate::cli::{CliError, Exit};
 use crate::document::Algorithm;
 use crate::platform::text::printable_json;
@@ -9,7 +9,6 @@ use crate::sync::audit::{AuditEvent, AuditFinding, ShownFile, Summary};
 use crate::sync::status::MissingStatus;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
 use std::io::{self, BufWriter, Stdout, Write};
 
 /// Files without a digest of the kind that are named.
@@ -72,9 +71,7 @@ impl Output {
                         let part = if *entries == 0 { "" } else { "some of " };
                         incomplete(format!("{part}{location} cannot be read: {why}"))
                     }
-                    (0, None, Some(since)) => {
-                        incomplete(format!("changes since {} may be missing", self.clock.localized(since)))
-                    }
+                    (0, None, Some(since)) => incomplete(format!("changes since {since} may be missing")),
                     (0, None, None) => Ok(Exit::Success),
                     _ => Ok(Exit::OutOfSync),
                 }
@@ -175,7 +172,7 @@ fn text(summary: &Summary, (is_mount, fetch): (bool, bool), clock: &Clock) -> St
     };
     if let Some(at) = &summary.at {
         let at = at.parse().map_or_else(|_| at.clone(), |at: Timestamp| clock.when(at));
-        let _ = write!(text, " of {at}");
+        text += &format!(" of {at}");
     }
     let counts = [
         (summary.missing, "missing"),
@@ -186,28 +183,20 @@ fn text(summary: &Summary, (is_mount, fetch): (bool, bool), clock: &Clock) -> St
         (summary.failed, "failed"),
         (summary.unverifiable, "not checked"),
     ];
-    for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
-        let _ = write!(text, ", {} {what}", thousands(count));
-    }
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    text.extend(counts.map(|(count, what)| format!(", {} {what}", thousands(count))));
     let was_read = summary.objects_read + summary.requested > 0;
     text += if was_read { "\n" } else { "; no file was read\n" };
-    for part in &summary.unread {
-        let _ = writeln!(text, "unread   {}: {}", part.location, part.why);
-    }
-    if let Some(since) = &summary.gap_since {
-        let _ = writeln!(text, "gap      changes since {} may be missing", clock.localized(since));
-    }
-    if summary.objects_read > 0 {
-        let _ = writeln!(text, "Checked {} in the cache", count(summary.objects_read, "file"));
-    }
-    if summary.requested > 0 {
-        let _ = write!(text, "Requested {} from the Source", count(summary.requested, "file"));
-        if summary.unverifiable > 0 {
-            let number = thousands(summary.unverifiable);
-            let _ = write!(text, "; {number} not checked: the Source publishes neither digest nor length");
-        }
-        text.push('\n');
-    }
+    text.extend(summary.unread.iter().map(|part| format!("unread   {}: {}\n", part.location, part.why)));
+    let gap = summary.gap_since.iter().map(|since| clock.localized(since));
+    text.extend(gap.map(|since| format!("gap      changes since {since} may be missing\n")));
+    text.extend(some(summary.objects_read, "file").map(|files| format!("Checked {files} in the cache\n")));
+    let unverifiable = match summary.unverifiable {
+        0 => String::new(),
+        number => format!("; {} not checked: the Source publishes neither digest nor length", thousands(number)),
+    };
+    let requested = some(summary.requested, "file");
+    text.extend(requested.map(|files| format!("Requested {files} from the Source{unverifiable}\n")));
     text
 }
 

@@ -2,7 +2,7 @@
 //! or all of a user.
 
 use super::{Answers, NONE};
-use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
+use crate::cli::render::{Clock, count, duration, printable_value, size, some, thousands};
 use crate::cli::{CliError, Exit};
 use crate::mount::status::Status;
 use crate::sync::status::{PollAnswer, RefreshOutcome};
@@ -73,9 +73,8 @@ pub fn judged(status: &Status, clock: &Clock) -> (Level, String) {
     warnings.extend(sync.held.as_ref().map(|held| count(held.files, "unconfirmed deletion")));
     let is_failed = |answer: &PollAnswer| matches!(answer, PollAnswer::Failed(_));
     let failed = sync.documents.iter().filter(|document| is_failed(&document.answer)).count() as u64;
-    for (number, what) in [(sync.missing.len() as u64, "missing part"), (failed, "failed document")] {
-        warnings.extend((number > 0).then(|| count(number, what)));
-    }
+    warnings.extend(some(sync.missing.len() as u64, "missing part"));
+    warnings.extend(some(failed, "failed document"));
     for host in &status.hosts {
         let pause = host.paused_for.map(duration);
         let name = host.host.as_deref().unwrap_or("a host");
