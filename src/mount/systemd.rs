@@ -19,7 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 /// The time between two lines about a first tree.
 const STEP: Duration = Duration::from_secs(1);
@@ -107,10 +107,8 @@ impl Watched {
     async fn keep(mut self) {
         // sd_watchdog_enabled(3): twice as often as wanted.
         let beat = sd_notify::watchdog_enabled().map(|wanted| wanted / 2).filter(|beat| !beat.is_zero());
-        let mut ticks = beat.map(tokio::time::interval);
-        if let Some(ticks) = &mut ticks {
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        }
+        let mut ticks = tokio::time::interval(beat.unwrap_or(STEP));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last_line = String::new();
         loop {
             let line = self.line();
@@ -119,7 +117,7 @@ impl Watched {
                 last_line = line;
             }
             tokio::select! {
-                () = tick(&mut ticks) => self.live(beat.unwrap_or_default()),
+                _ = ticks.tick(), if beat.is_some() => self.live(beat.unwrap_or_default()),
                 changed = self.status.changed() => if changed.is_err() { return },
             }
         }
@@ -141,13 +139,6 @@ impl Watched {
         let revision = self.catalog.revision().ok().flatten();
         let shown = revision.map(|revision| (revision.number, revision.totals.files));
         line(shown, &self.status.borrow(), &TimeZone::system())
-    }
-}
-
-async fn tick(ticks: &mut Option<Interval>) {
-    match ticks {
-        Some(ticks) => _ = ticks.tick().await,
-        None => std::future::pending().await,
     }
 }
 
