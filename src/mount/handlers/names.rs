@@ -16,25 +16,20 @@ use crate::sync::SyncConfig;
 use crate::sync::selection::{Globs, Selection};
 use std::error::Error;
 use std::path::Path;
+use tokio::sync::OnceCell;
 
 /// Locates each URI. With `ask` the Source's lists are read again for those that are not in the tree.
 pub(super) fn paths(tree: Tree, audits: Audits, uris: Vec<String>, ask: bool) -> Lines {
     let names = Names { tree, config: audits.config().clone() };
     lines_of(async move |answers| {
-        let mut everything = None;
+        let everything = OnceCell::new();
         for uri in uris {
             let mut located = Located { uri, ..Located::default() };
             let mut found = names.in_tree(&mut located).map_err(|cause| chain(&*cause));
             if ask && located.path.is_none() && found.is_ok() {
-                if everything.is_none() {
-                    everything = Some(audits.everything().await);
-                }
-                found = match &everything {
-                    Some(Ok((catalog, _scratch))) => {
-                        names.in_lists(catalog, &mut located).map_err(|cause| chain(&*cause))
-                    }
-                    Some(Err(why)) => Err(why.clone()),
-                    None => Ok(()),
+                found = match everything.get_or_init(|| audits.everything()).await {
+                    Ok((catalog, _)) => names.in_lists(catalog, &mut located).map_err(|cause| chain(&*cause)),
+                    Err(why) => Err(why.clone()),
                 };
             }
             located.error = found.err();
