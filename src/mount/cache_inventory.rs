@@ -18,7 +18,7 @@ use std::time::SystemTime;
 pub struct CacheFolder(pub PathBuf);
 
 /// One tree: a Source with the options that make it this tree.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct KeptTree {
     /// The folder's name: a digest of Source and options.
     pub name: String,
@@ -235,14 +235,9 @@ impl CacheFolder {
             let tree = KeptTree {
                 source: source.strip_prefix("file:").unwrap_or(source).to_owned(),
                 options: options.into_iter().map(str::to_owned).collect(),
-                catalog_bytes: 0,
-                objects: 0,
-                object_bytes: 0,
                 last_used: last_used(&folder).and_then(|time| Timestamp::try_from(time).ok()),
-                mounted: None,
-                process: None,
-                holder: None,
                 name,
+                ..KeptTree::default()
             };
             trees.push(tree.held_by(FolderLock::holder(&folder.join("catalog"))?));
         }

@@ -27,7 +27,6 @@ use crate::source::websub::Listener;
 use crate::sync::{Stage, poller};
 use jiff::Timestamp;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -76,7 +75,9 @@ pub fn run(
     let parts = Parts::open(&config, &folders, runtime.handle())?;
     let Parts { catalog, content, client, mut synchronizer, events } = parts;
     let listener = config.websub.as_ref().map(|websub| runtime.block_on(Listener::bind(websub))).transpose()?;
-    let metrics = config.metrics.map(|address| runtime.block_on(listen_for_metrics(address))).transpose()?;
+    let listening =
+        |address| runtime.block_on(TcpListener::bind(address)).map_err(|cause| MountError::Metrics { address, cause });
+    let metrics = config.metrics.map(listening).transpose()?;
     // Before the mount can be seen: a reader of it may send a signal at once, and by default each signal ends the process.
     let mut signals = runtime.block_on(async { Signals::receive() }).map_err(system("signals cannot be received"))?;
 
@@ -238,10 +239,6 @@ fn register(config: &MountConfig, socket: PathBuf) -> Option<Arc<Mutex<Registrat
     let registration = Registration::starting(&record);
     let registration = registration.inspect_err(|cause| tracing::warn!(%cause, "commands cannot find this mount"));
     registration.ok().map(|registration| Arc::new(Mutex::new(registration)))
-}
-
-async fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, MountError> {
-    TcpListener::bind(address).await.map_err(|cause| MountError::Metrics { address, cause })
 }
 
 /// The control socket, if the file system of the cache folder has sockets. The catalog's lock ensures that no other process uses it.

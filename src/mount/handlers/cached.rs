@@ -48,7 +48,9 @@ async fn downloaded(
     events: mpsc::Sender<PrefetchEvent>,
 ) -> Result<PrefetchSummary, CatalogError> {
     pages.read(&tree, paths.clone(), &events).await?;
-    Job::new(tree, events).run(paths).await
+    let (begun, summary, total) = (Moment::now(), PrefetchSummary::default(), Arc::default());
+    let job = Job { tree, events, begun, summary, cached_bytes: 0, downloading: HashSet::new(), total, silent: 0 };
+    job.run(paths).await
 }
 
 async fn counted(
@@ -115,19 +117,6 @@ struct Job {
 }
 
 impl Job {
-    fn new(tree: Tree, events: mpsc::Sender<PrefetchEvent>) -> Job {
-        Job {
-            tree,
-            events,
-            begun: Moment::now(),
-            summary: PrefetchSummary::default(),
-            cached_bytes: 0,
-            downloading: HashSet::new(),
-            total: Arc::default(),
-            silent: 0,
-        }
-    }
-
     async fn run(mut self, paths: Vec<String>) -> Result<PrefetchSummary, CatalogError> {
         let (tree, total, events, all) =
             (self.tree.clone(), Arc::clone(&self.total), self.events.clone(), paths.clone());
