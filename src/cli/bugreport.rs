@@ -111,15 +111,10 @@ fn options(process: Option<u32>) -> String {
 fn log(known: &Mount, status: &Value) -> String {
     let of_cache = || Some(known.socket.as_ref()?.with_file_name("log")).filter(|_| status.is_null());
     let file = status["log"].as_str().map(PathBuf::from).or_else(of_cache);
-    let shown = match &file {
-        Some(file) => file.display().to_string(),
-        None => "the journal".to_owned(),
-    };
-    let text = match (file, known.process) {
-        (Some(file), _) => end_of(&file),
-        (None, process) => journal(process),
-    };
-    text.unwrap_or_else(|cause| format!("{shown}: {cause}\n"))
+    match file {
+        Some(file) => end_of(&file).unwrap_or_else(|cause| format!("{}: {cause}\n", file.display())),
+        None => journal(known.process).unwrap_or_else(|cause| format!("the journal: {cause}\n")),
+    }
 }
 
 /// The last lines of a file, [`LOG`] bytes at most.

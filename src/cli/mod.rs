@@ -179,11 +179,10 @@ impl From<MountError> for CliError {
         }
         let exit = match &cause {
             MountError::Directory { .. } | MountError::Kernel { .. } => Exit::MountPoint,
-            MountError::Cache { .. } => Exit::Cache,
-            MountError::Catalog(_) | MountError::Content(_) | MountError::DocumentCache(_) => Exit::Cache,
+            MountError::Cache { .. } | MountError::Catalog(_) => Exit::Cache,
+            MountError::Content(_) | MountError::DocumentCache(_) => Exit::Cache,
             MountError::FirstBaseline(inner) => inner.kind().into(),
-            MountError::Http(_) => Exit::Usage,
-            MountError::Websub(WebsubError::NoCallback { .. }) => Exit::Usage,
+            MountError::Http(_) | MountError::Websub(WebsubError::NoCallback { .. }) => Exit::Usage,
             MountError::Websub(_) | MountError::Metrics { .. } => Exit::Failure,
             MountError::OpenFiles { .. } | MountError::Aborted { .. } | MountError::System { .. } => Exit::Failure,
             MountError::Interrupted => Exit::Interrupted,

@@ -117,9 +117,7 @@ impl Running {
     pub fn ask_all<T: DeserializeOwned>(&self, request: &Request) -> Result<Vec<T>, CliError> {
         self.ask_lines(request, async |mut lines| {
             let mut all = Vec::new();
-            while let Some(line) = lines.recv().await {
-                all.push(line);
-            }
+            while lines.recv_many(&mut all, LINES).await > 0 {}
             Ok(all)
         })
     }
@@ -166,12 +164,12 @@ fn foreign(user: Option<u32>) -> String {
 /// The name of a user as /etc/passwd has it, else the number.
 pub fn user_name(uid: u32) -> String {
     let users = std::fs::read("/etc/passwd").unwrap_or_default();
-    let named = |line: &[u8]| {
-        let mut fields = line.split(|byte| *byte == b':');
+    let named = |line: &str| {
+        let mut fields = line.split(':');
         let (name, number) = (fields.next()?, fields.nth(1)?);
-        (std::str::from_utf8(number).ok()?.parse() == Ok(uid)).then(|| String::from_utf8_lossy(name).into_owned())
+        (number.parse() == Ok(uid)).then(|| name.to_owned())
     };
-    users.split(|byte| *byte == b'\n').find_map(named).unwrap_or_else(|| uid.to_string())
+    String::from_utf8_lossy(&users).lines().find_map(named).unwrap_or_else(|| uid.to_string())
 }
 
 /// True if this user may query it.

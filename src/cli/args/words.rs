@@ -179,11 +179,6 @@ impl Args for OptionWords {
 impl FromArgMatches for OptionWords {
     fn from_arg_matches(matches: &ArgMatches) -> Result<OptionWords, clap::Error> {
         let mut words = OptionWords::default();
-        words.update_from_arg_matches(matches)?;
-        Ok(words)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         let flags = options();
         let named = flags.iter().map(|arg| (arg.get_id().as_str(), arg.get_long()));
         let mut given = Vec::new();
@@ -197,12 +192,17 @@ impl FromArgMatches for OptionWords {
         given.sort_by_key(|(index, ..)| *index);
         for (_, name, value) in given {
             if let Some(name) = name {
-                self.push(name, Some(value.to_string()), format!("--{name} {value}"));
+                words.push(name, Some(value.to_string()), format!("--{name} {value}"));
             } else {
                 let refused = |cause: CliError| clap::Error::raw(ErrorKind::ValueValidation, cause.message);
-                self.push_mount_options(&value, Caller::Person).map_err(refused)?;
+                words.push_mount_options(&value, Caller::Person).map_err(refused)?;
             }
         }
+        Ok(words)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = OptionWords::from_arg_matches(matches)?;
         Ok(())
     }
 }

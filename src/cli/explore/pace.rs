@@ -2,6 +2,7 @@
 
 use crate::document::Uri;
 use crate::platform::error_chain::chain;
+use crate::platform::milliseconds;
 use crate::source::http::{Client, HostTraffic, Method, Request, Response};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ pub struct MeasuredPace {
     /// Answers by their validators.
     pub validators: ValidatorCounts,
     /// Median time to an answer.
-    #[serde(rename = "median_ms", serialize_with = "milliseconds")]
+    #[serde(rename = "median_ms", serialize_with = "milliseconds::serialize")]
     pub median: Duration,
     /// Requests that their host allows in a window, as it has announced.
     pub limit_requests: Option<u64>,
@@ -46,10 +47,6 @@ pub struct ValidatorCounts {
     pub other: usize,
     /// No validator.
     pub none: usize,
-}
-
-fn milliseconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(time.as_millis() as u64)
 }
 
 fn seconds<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
