@@ -111,11 +111,10 @@ pub fn run(
     let (opened, pages_first) = mpsc::channel(OPENED);
     let socket = control_socket(&folders.own.join("control")).map(|(socket, listener)| {
         let tree = Tree { catalog: catalog.clone(), content: content.clone(), view: config.fs.clone() };
-        let audits = Audits::new(config.sync.clone(), client.clone(), tree.clone(), folders.own.join("audits"));
+        let audits = Audits::new(config.sync.clone(), client.clone(), tree, folders.own.join("audits"));
         let (reporter, commands, notices) = (reporter.clone(), commands.clone(), notices.clone());
-        let (sync, opened) = (synchronizer.status(), opened.clone());
-        let pages = PagesFirst { opened, sync: sync.clone() };
-        let handlers = Handlers { reporter, commands, notices, sync, tree, audits, pages };
+        let pages = PagesFirst { opened: opened.clone(), sync: synchronizer.status() };
+        let handlers = Handlers { reporter, commands, notices, audits, pages };
         runtime.spawn(control::serve(listener, move |request| handlers.clone().answer(request)));
         socket
     });

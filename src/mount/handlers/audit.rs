@@ -17,9 +17,10 @@ use tempfile::TempDir;
 /// Makes the audits of one mount; clones share it.
 #[derive(Clone)]
 pub(in crate::mount) struct Audits {
-    config: SyncConfig,
+    /// The settings that the tree was made with.
+    pub(super) config: SyncConfig,
     client: Client,
-    tree: Tree,
+    pub(super) tree: Tree,
     folder: PathBuf,
 }
 
@@ -37,11 +38,6 @@ impl Audits {
             _ => {}
         }
         Audits { config, client, tree, folder }
-    }
-
-    /// The settings that the tree was made with.
-    pub(super) fn config(&self) -> &SyncConfig {
-        &self.config
     }
 
     /// Compares the tree with the Source.

@@ -16,11 +16,11 @@ use crate::control::api::Request;
 use crate::fs::invalidator::Notices;
 use crate::sync::audit::Depth;
 use crate::sync::command::Command;
-use crate::sync::status::{RefreshOutcome, SyncStatus};
+use crate::sync::status::RefreshOutcome;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 /// A status waits no longer for a disk.
 const MEASURING: Duration = Duration::from_secs(1);
@@ -31,8 +31,6 @@ pub(super) struct Handlers {
     pub(super) reporter: Arc<Reporter>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) notices: Notices,
-    pub(super) sync: watch::Receiver<SyncStatus>,
-    pub(super) tree: Tree,
     pub(super) audits: Audits,
     pub(super) pages: PagesFirst,
 }
@@ -49,17 +47,17 @@ impl Handlers {
             Request::Refresh { accept_deletions } => self.refresh(accept_deletions).await.unwrap_or(Answer::Ending),
             Request::Audit { content, fetch } => Answer::Lines(self.audits.audit(Depth { content, fetch })),
             Request::Prefetch { paths, dry_run } => {
-                Answer::Lines(cached::prefetch(self.tree, self.pages, paths, dry_run))
+                Answer::Lines(cached::prefetch(self.audits.tree, self.pages, paths, dry_run))
             }
-            Request::Evict { paths } => Answer::Lines(cached::evict(self.tree, paths)),
-            Request::Paths { uris, ask } => Answer::Lines(names::paths(self.tree, self.audits, uris, ask)),
-            Request::Uris { paths } => Answer::Lines(names::uris(self.tree, paths)),
+            Request::Evict { paths } => Answer::Lines(cached::evict(self.audits.tree, paths)),
+            Request::Paths { uris, ask } => Answer::Lines(names::paths(self.audits, uris, ask)),
+            Request::Uris { paths } => Answer::Lines(names::uris(self.audits.tree, paths)),
         }
     }
 
     /// The status. What other folders of the cache take is measured for it, as long as the disk answers soon.
     async fn status(self) -> Answer {
-        let content = Arc::clone(&self.tree.content);
+        let content = Arc::clone(&self.audits.tree.content);
         let _ = tokio::time::timeout(MEASURING, tokio::task::spawn_blocking(move || content.measure())).await;
         Answer::Value(json!(self.reporter.status()))
     }
@@ -75,7 +73,7 @@ impl Handlers {
                 let kind = refreshed.failed.first().and_then(|failed| json!(failed.kind).as_str().map(str::to_owned));
                 Answer::Failed { why: refreshed.why().unwrap_or_else(|| why.clone()), kind }
             }
-            _ => Answer::Value(json!(RefreshAnswer { refreshed, held: self.sync.borrow().held.clone() })),
+            _ => Answer::Value(json!(RefreshAnswer { refreshed, held: self.pages.sync.borrow().held.clone() })),
         })
     }
 }

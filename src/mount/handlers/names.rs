@@ -19,16 +19,15 @@ use std::path::Path;
 use tokio::sync::OnceCell;
 
 /// Locates each URI. With `ask` the Source's lists are read again for those that are not in the tree.
-pub(super) fn paths(tree: Tree, audits: Audits, uris: Vec<String>, ask: bool) -> Lines {
-    let names = Names { tree, config: audits.config().clone() };
+pub(super) fn paths(audits: Audits, uris: Vec<String>, ask: bool) -> Lines {
     lines_of(async move |answers| {
         let everything = OnceCell::new();
         for uri in uris {
             let mut located = Located { uri, ..Located::default() };
-            let mut found = names.in_tree(&mut located).map_err(|cause| chain(&*cause));
+            let mut found = audits.in_tree(&mut located).map_err(|cause| chain(&*cause));
             if ask && located.path.is_none() && found.is_ok() {
                 found = match everything.get_or_init(|| audits.everything()).await {
-                    Ok((catalog, _)) => names.in_lists(catalog, &mut located).map_err(|cause| chain(&*cause)),
+                    Ok((catalog, _)) => audits.in_lists(catalog, &mut located).map_err(|cause| chain(&*cause)),
                     Err(why) => Err(why.clone()),
                 };
             }
@@ -51,13 +50,7 @@ pub(super) fn uris(tree: Tree, paths: Vec<String>) -> Lines {
     })
 }
 
-/// The tree and the options that it was made with.
-struct Names {
-    tree: Tree,
-    config: SyncConfig,
-}
-
-impl Names {
+impl Audits {
     /// Completes `located` from the tree and the options of the mount.
     fn in_tree(&self, located: &mut Located) -> Result<(), Box<dyn Error>> {
         let uri = Uri::parse(&located.uri)?;
