@@ -140,8 +140,8 @@ fn counted(total: &PrefetchTotal) -> String {
 
 /// A warning where not all may be downloaded.
 fn too_few_left(total: &PrefetchTotal) -> Option<String> {
-    let (left, bytes) = (total.too_few_left()?, total.bytes.saturating_sub(total.cached_bytes));
-    let (left, bytes) = (size(left), size(bytes));
+    let bytes = total.bytes.saturating_sub(total.cached_bytes);
+    let (left, bytes) = (size(total.left.filter(|left| bytes > *left)?), size(bytes));
     Some(format!("these files will not fit: {bytes} are to be downloaded, and max-download= leaves {left} of this run"))
 }
 

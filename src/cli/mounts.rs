@@ -214,7 +214,7 @@ pub fn mounted_at(directory: &Path) -> Result<PathBuf, CliError> {
     let directory = &config::directory(directory)?;
     let failed = |cause: io::Error| match cause.kind() {
         io::ErrorKind::NotFound => not_mounted(directory),
-        _ => failed_at(directory, &cause),
+        _ => CliError::at(Exit::MountPoint, directory, chain(&cause)),
     };
     let absolute = mountpoint::resolve(directory).map_err(failed)?;
     match mountpoint::topmost(&absolute).map_err(failed)?.is_some_and(|mounted| mounted.is_ours()) {
@@ -235,10 +235,6 @@ fn not_mounted(path: &Path) -> CliError {
         false => format!("; current mounts: {}", list.join(", ")),
     };
     CliError::at(Exit::MountPoint, path, format!("no resyncfs mount there{rest}"))
-}
-
-fn failed_at(path: &Path, cause: &io::Error) -> CliError {
-    CliError::at(Exit::MountPoint, path, chain(cause))
 }
 
 /// Paths of one mount.
@@ -262,7 +258,9 @@ pub fn by_mount(paths: &[PathBuf]) -> Result<Vec<Within>, CliError> {
             return Err(CliError::at(Exit::Usage, path, what));
         }
         let within = |path: &Path| match find(path, &mounts, MOST_LINKS) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(failed_at(path, &cause)),
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                Err(CliError::at(Exit::MountPoint, path, chain(&cause)))
+            }
             found => Ok(found.ok().flatten()),
         };
         // A path in a mount comes before a NAME that is spelled the same.

@@ -70,13 +70,14 @@ impl Screen<'_> {
         Screen { text: String::new(), clock }
     }
 
-    /// A line without columns.
+    /// A line without columns, whose times stay: a name may be one.
     pub fn row(&mut self, text: impl Display) {
-        self.text += &(printable_value(&self.clock.localized(&text.to_string())) + "\n");
+        self.text += &(printable_value(&text.to_string()) + "\n");
     }
 
     /// A line.
     pub fn line(&mut self, title: &str, text: impl Display) {
+        let text = self.clock.localized(&text.to_string());
         self.row(format!("{title:<0$} {text}", TITLE - 1));
     }
 

@@ -240,13 +240,6 @@ pub struct PrefetchTotal {
     pub left: Option<u64>,
 }
 
-impl PrefetchTotal {
-    /// The bytes that may still be downloaded, where they do not suffice.
-    pub fn too_few_left(&self) -> Option<u64> {
-        self.left.filter(|left| self.bytes.saturating_sub(self.cached_bytes) > *left)
-    }
-}
-
 /// A file that was not downloaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotPrefetched {

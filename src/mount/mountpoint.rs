@@ -126,21 +126,18 @@ pub(super) fn descriptor(directory: &Path) -> Option<RawFd> {
 
 /// An error unless this process has inherited a FUSE device by that number.
 pub(super) fn check_descriptor(number: RawFd) -> Result<(), MountError> {
-    // In the background they are replaced by /dev/null, and before that messages go to them.
-    if (0..=2).contains(&number) {
-        return Err(bad_descriptor(number, "is standard input, output or error; use a number from 3 on"));
-    }
-    let kind = fs::metadata(format!("/proc/self/fd/{number}"));
     let is_fuse = |it: &fs::Metadata| it.file_type().is_char_device() && (major(it.rdev()), minor(it.rdev())) == FUSE;
-    match kind {
-        Ok(metadata) if is_fuse(&metadata) => Ok(()),
-        Ok(_) => Err(bad_descriptor(number, "is not an open /dev/fuse")),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Err(bad_descriptor(
-            number,
-            "is not open; the process that starts this one must let it inherit the descriptor",
-        )),
-        Err(cause) => Err(bad_descriptor(number, cause.to_string())),
-    }
+    let what = match fs::metadata(format!("/proc/self/fd/{number}")) {
+        // In the background they are replaced by /dev/null, and before that messages go to them.
+        _ if (0..=2).contains(&number) => "is standard input, output or error; use a number from 3 on".to_owned(),
+        Ok(metadata) if is_fuse(&metadata) => return Ok(()),
+        Ok(_) => "is not an open /dev/fuse".to_owned(),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+            "is not open; the process that starts this one must let it inherit the descriptor".to_owned()
+        }
+        Err(cause) => cause.to_string(),
+    };
+    Err(bad_descriptor(number, what))
 }
 
 /// Why a descriptor cannot be served.

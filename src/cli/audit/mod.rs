@@ -121,7 +121,7 @@ async fn show(
     (is_mount, clock): (bool, &Clock),
     mut events: mpsc::Receiver<AuditEvent>,
 ) -> Result<Exit, CliError> {
-    let mut output = Output::new(args, is_mount, clock.clone());
+    let mut output = Output::new(args, is_mount, clock);
     while let Some(event) = events.recv().await {
         let printed = match event {
             AuditEvent::Progress(audit::Progress::Lists(stage)) => {

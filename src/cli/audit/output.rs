@@ -21,30 +21,25 @@ pub type End = Result<Exit, CliError>;
 ///
 /// The JSON of findings is one object, a difference a line: `{"differences": [{…},\n{…}], "summary": {…}}`, or with `"error"` in
 /// place of the summary where the audit failed.
-pub struct Output {
-    /// A manifest in this form; `None`: findings.
-    manifest: Option<ManifestFormat>,
-    json: bool,
+pub struct Output<'a> {
+    args: &'a AuditArgs,
     /// The files are those of a mount, and were compared with the Source's lists.
     is_mount: bool,
-    /// The Source was asked for each file.
-    fetch: bool,
-    clock: Clock,
+    clock: &'a Clock,
     output: BufWriter<Stdout>,
     /// Differences printed, or files that have no place in the manifest.
     counted: u64,
 }
 
-impl Output {
+impl Output<'_> {
     /// A manifest, or findings as JSON, or as text with the times of `clock`.
-    pub fn new(args: &AuditArgs, is_mount: bool, clock: Clock) -> Output {
-        let (manifest, json, fetch) = (args.manifest, args.json, args.fetch);
-        Output { manifest, json, is_mount, fetch, clock, output: BufWriter::new(io::stdout()), counted: 0 }
+    pub fn new<'a>(args: &'a AuditArgs, is_mount: bool, clock: &'a Clock) -> Output<'a> {
+        Output { args, is_mount, clock, output: BufWriter::new(io::stdout()), counted: 0 }
     }
 
     /// Prints an event. The last event ends the program.
     pub fn print(&mut self, event: AuditEvent) -> io::Result<Option<End>> {
-        let end = match (event, self.manifest) {
+        let end = match (event, self.args.manifest) {
             (AuditEvent::File(shown), Some(format)) => match line(format, &shown) {
                 Some(line) => return self.output.write_all(line.as_bytes()).map(|()| None),
                 None => return Ok(self.complain(format, &shown)),
@@ -62,7 +57,7 @@ impl Output {
             (AuditEvent::Summary(summary), None) => {
                 self.print_end(
                     &json!({ "summary": summary }),
-                    &text(&summary, (self.is_mount, self.fetch), &self.clock),
+                    &text(&summary, (self.is_mount, self.args.fetch), self.clock),
                 )?;
                 let incomplete =
                     |why| Err(CliError::new(Exit::Unjudged, format!("the audit is incomplete, because {why}")));
@@ -84,7 +79,7 @@ impl Output {
     }
 
     fn fail(&mut self, exit: Exit, what: String) -> io::Result<End> {
-        if self.manifest.is_none() {
+        if self.args.manifest.is_none() {
             self.print_end(&json!({ "error": what }), "")?;
         }
         Ok(Err(CliError::new(exit, what)))
@@ -103,7 +98,7 @@ impl Output {
     }
 
     fn print_finding(&mut self, finding: &AuditFinding) -> io::Result<()> {
-        if self.json {
+        if self.args.json {
             let before = if self.counted == 0 { "{\"differences\": [\n" } else { ",\n" };
             write!(self.output, "{before}{}", printable_json(&json!(finding)))?;
         } else {
@@ -117,7 +112,7 @@ impl Output {
 
     /// Ends with the fields of `object`, or with `text`.
     fn print_end(&mut self, object: &Value, text: &str) -> io::Result<()> {
-        if !self.json {
+        if !self.args.json {
             return write!(self.output, "{}", printable(text));
         }
         let before = if self.counted == 0 { "{\"differences\": [" } else { "\n" };

@@ -100,7 +100,7 @@ async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: 
     }
     let (spool, mut walks) = (synchronizer.spool().clone(), Walked::new());
     let mut survey = Survey::default();
-    survey.add_missing(source.missing.iter().cloned());
+    survey.missing.extend(source.missing.iter().cloned());
     for found in &source.deviations {
         survey.add_deviations(&found.location, &found.deviations);
     }
@@ -108,13 +108,13 @@ async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: 
     let fetching = |so_far| progress.stage(Stage::Fetching(so_far));
     let reading = |stage| progress.stage(stage);
     for (location, is_dump) in source.sets.iter().flat_map(statements) {
-        if survey.has_walked(location) {
+        if survey.walked.contains(location) {
             continue;
         }
         let walked = match crawl(&client, &spool.cache, location, limits, EVERYTHING, &fetching).await {
             Ok(walked) => walked,
             Err(cause) if cause.is_gone() || cause.is_no_list() => {
-                survey.add_missing([Missing { location: location.clone(), entries: 0, why: cause.why() }]);
+                survey.missing.push(Missing { location: location.clone(), entries: 0, why: cause.why() });
                 refused.get_or_insert(cause);
                 continue;
             }
@@ -124,7 +124,7 @@ async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: 
             true => read_dump(&packages, &spool, &walked, true).await.map_err(MountError::FirstBaseline)?,
             false => ReadDump::default(),
         };
-        survey.add_missing(walked.lacking(location).into_iter().chain(dump.missing));
+        survey.missing.extend(walked.lacking(location).into_iter().chain(dump.missing));
         let (documents, manifests) = (&spool.cache, &dump.manifests);
         // Parsing must not block the tasks that download.
         tokio::task::block_in_place(|| survey.add(location, &walked, manifests, documents, limits, &reading))

@@ -28,8 +28,9 @@ const PROGRESS_STEP: u64 = 1000;
 /// Counts over every list of a Source.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Survey {
+    /// The lists and dumps that were walked.
     #[serde(skip)]
-    walked: Vec<DocumentLocation>,
+    pub walked: Vec<DocumentLocation>,
     /// Lists whose documents say nothing of ResourceSync.
     #[serde(skip)]
     pub sitemaps: Vec<DocumentLocation>,
@@ -103,16 +104,6 @@ pub struct Broken {
 }
 
 impl Survey {
-    /// True if `root` was walked already.
-    pub fn has_walked(&self, root: &DocumentLocation) -> bool {
-        self.walked.contains(root)
-    }
-
-    /// Adds a part of the Source that is missing.
-    pub fn add_missing(&mut self, missing: impl IntoIterator<Item = Missing>) {
-        self.missing.extend(missing);
-    }
-
     /// The reason why what was read cannot be mounted, where nothing of it can be understood.
     pub fn unusable(&self) -> Option<String> {
         let Missing { location, why, .. } = self.missing.last().filter(|_| self.understood == 0)?;
@@ -175,7 +166,7 @@ impl Survey {
             let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() };
             self.understood += u64::from(!entries.is_all());
             if entries.skipped > 0 {
-                self.add_missing([entries.missing(&location, None)]);
+                self.missing.push(entries.missing(&location, None));
             }
         }
         for of_index in &walked.deviations {
