@@ -34,7 +34,7 @@ pub(super) const CLEARED: &str = ".cleared-";
 pub struct Folders {
     /// The folder of its identity.
     pub own: PathBuf,
-    /// Those of all identities.
+    /// The folders of all identities.
     pub mounts: PathBuf,
     /// Objects, shared with other mounts.
     pub content: PathBuf,
