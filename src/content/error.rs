@@ -98,11 +98,6 @@ impl ContentError {
         }
     }
 
-    /// Returns whether the host is known to allow no requests now.
-    pub fn is_paused(&self) -> bool {
-        matches!(self, ContentError::Fetch { cause, .. } if cause.paused_for().is_some())
-    }
-
     /// Returns whether the request ended in our own queue, which says nothing of its host or of the resource.
     pub fn is_unsent(&self) -> bool {
         match self {

@@ -59,11 +59,6 @@ impl DownloadTask {
         self.version.validator.as_ref().filter(|_| !self.version.is_mixed).map(|(_, etag)| etag.clone())
     }
 
-    /// Returns whether a download can continue from what is here.
-    pub(super) fn can_go_on(&self) -> bool {
-        self.version.validator.is_some() || self.version.is_joinable
-    }
-
     /// Refuses the head of another version, where no digest will decide.
     fn admit(&self, place: &Place, response: &Response) -> Result<(), Stop> {
         if self.published.is_some() {

@@ -17,6 +17,7 @@ use crate::content::store::ObjectKey;
 use crate::content::trust::{VersionId, strong};
 use crate::content::{Content, ContentError, FetchSpec, Unannounced};
 use crate::document::Uri;
+use crate::platform::error_chain::chain;
 use crate::source::http::{Requester, Response, Status};
 use std::io;
 use std::sync::Arc;
@@ -45,7 +46,10 @@ impl RunningDownload {
             Ok(completed) => content.completed(spec, download, completed),
             Err(Ended::Failed(error)) => content.failed(spec, download, error),
             Err(Ended::Poisoned(error)) => content.poison(spec, download, error),
-            Err(Ended::Yielded(error)) => content.yielded(spec, download, error),
+            Err(Ended::Yielded(error)) => {
+                tracing::debug!(ino = spec.ino.0, error = %chain(&error), "a download gives way");
+                content.end_without_verdict(spec, download, Ended::Yielded(error));
+            }
         }
     }
 }
@@ -119,7 +123,7 @@ impl DownloadTask {
 
     /// The destination of the bytes.
     pub(super) fn sink(&self) -> Sink {
-        self.download.state().sink()
+        self.download.state().sink
     }
 
     /// The first reader that asked, or none (0).

@@ -101,12 +101,7 @@ impl Content {
         self.end(ino, download, Err(Ended::Failed(error)));
     }
 
-    /// Ends a download that gave way: what is here stays for a later download.
-    pub(super) fn yielded(&self, spec: &FetchSpec, download: &Download, error: ContentError) {
-        tracing::debug!(ino = spec.ino.0, error = %chain(&error), "a download gives way");
-        self.end_without_verdict(spec, download, Ended::Yielded(error));
-    }
-
+    /// Ends a download that gave way or was interrupted: what is here stays for a later download.
     pub(super) fn end_without_verdict(&self, spec: &FetchSpec, download: &Download, ended: Ended) {
         download.close();
         self.remember_unjudged(spec.ino, download, true);

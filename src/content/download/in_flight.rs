@@ -203,10 +203,10 @@ impl Download {
         if state.is_over(attempt) {
             return Err(StoreError::Finished { key: key.clone() });
         }
-        if let Some(map) = state.map(attempt).filter(|map| map.sink() == state.sink()) {
+        if let Some(map) = state.map(attempt).filter(|map| map.sink() == state.sink) {
             return Ok(map);
         }
-        let (sink, length, window, mark) = (state.sink(), state.length(), state.window(), state.mark());
+        let (sink, length, window, mark) = (state.sink, state.length(), state.window, state.mark());
         drop(state);
         let (cache, holder) = (&content.local.block_cache, (ino, attempt));
         let map = Arc::new(match sink {

@@ -173,7 +173,7 @@ impl Content {
     pub(super) async fn present(&self, spec: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
         let download = self.table.get(spec.ino);
         // What is not kept comes only where its readers ask, and a prefetch may end without a verdict on what was handed out.
-        let is_joinable = |download: &Download| download.state().sink() == Sink::Store && download.demanded().is_some();
+        let is_joinable = |download: &Download| download.state().sink == Sink::Store && download.demanded().is_some();
         if download.as_ref().is_some_and(|download| !is_joinable(download)) {
             return None;
         }
@@ -266,7 +266,7 @@ impl Content {
         let (served, prior) = self.local.prior_serves(spec);
         // Of a past version the Source may well serve another one's bytes: none are handed out before the verdict.
         let is_doubted = spec.is_past() || self.failures().doubted.is_punished(&spec.uri, Instant::now());
-        download.change(|state| state.bind((served.blocks, served.version), prior, is_doubted));
+        download.change(|state| state.trust.bind((served.blocks, served.version), prior, is_doubted));
         let task = self.runtime.spawn(running.run());
         download.run_by(task.abort_handle());
     }

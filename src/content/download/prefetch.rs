@@ -106,7 +106,7 @@ impl Content {
             }
             let deadline = {
                 let state = waiting.download.state();
-                state.moved().max(begun) + state.patience(self.config.stall)
+                state.moved.max(begun) + state.patience(self.config.stall)
             };
             if Instant::now() >= deadline {
                 return Err(ContentError::Stalled { uri: spec.uri.clone() });

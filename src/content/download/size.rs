@@ -270,7 +270,7 @@ impl Content {
                 match self.read_size(spec, response, method, proof.vouched) {
                     Ok(Some(size)) => return Ok(Some(size)),
                     // That there is nothing, or that nothing may be sent now, holds for every request.
-                    Err(error) if is_absent(&error) || error.is_paused() => {
+                    Err(error) if is_absent(&error) || error.paused_for().is_some() => {
                         refusal = Some(error);
                         break;
                     }

@@ -66,12 +66,11 @@ impl DownloadTask {
     /// The object goes to memory alone, when there is enough. The server is not at fault where others have it: readers wait as long as
     /// they bear its silence, but not for ever, for what has memory comes as slowly as its readers do.
     pub(super) async fn use_memory(&mut self) -> Result<(), Ended> {
-        drop(self.download.publish(|state| state.use_memory()));
         let memory = self.content.memory.clone();
         let length = self.expected_length();
         let bytes = |window| Window::capacity(length, window) as usize;
         let window = if memory.has_room(WIDE * bytes(WINDOW)) { WINDOW } else { NARROW_WINDOW };
-        self.download.change(|state| state.set_window(window));
+        drop(self.download.publish(|state| state.use_memory(window)));
         let stall = self.content.config.stall;
         let until = Instant::now() + stall;
         let reservation = memory.reserve(bytes(window));

@@ -7,13 +7,13 @@ use crate::content::Fixity;
 use crate::content::blocks::memory::WINDOW;
 use crate::content::blocks::{BlockMap, Sink};
 use crate::content::fixity::{BLOCK, BlockDigests, WHOLE_LIMIT};
-use crate::content::trust::{Claim, PriorServes, Progress, Refusal, Trust, VersionId, Withheld};
+use crate::content::trust::{Claim, Progress, Refusal, Trust, VersionId, Withheld};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Bytes that count as progress: fewer a second are as good as silence.
@@ -82,26 +82,26 @@ impl Attempt {
 
 /// See the module.
 pub(in crate::content) struct DownloadState {
-    sink: Sink,
-    /// Bytes of the window, for a large object in memory.
-    window: u64,
+    pub(super) sink: Sink,
+    /// How far a large object in memory comes ahead of the first reader that waits.
+    pub(super) window: u64,
     attempt: Attempt,
     pub(super) demand: Demand,
     pub(super) trust: Trust,
     /// The most bytes that the stream of an attempt has brought; none before the first head.
     received: Option<u64>,
     /// When more was received than by any attempt before.
-    moved: Instant,
+    pub(super) moved: Instant,
     /// When a reader asked for bytes.
-    last_read: Instant,
+    pub(super) last_read: Instant,
     outcome: Option<Outcome>,
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
     /// The folder for digests that are too many for memory.
     folder: Arc<Path>,
 }
 
 impl DownloadState {
-    /// A state of nothing yet. Nothing is handed out before [`DownloadState::bind`].
+    /// A state of nothing yet. Nothing is handed out before [`Trust::bind`].
     pub(super) fn new(fixity: Fixity, bounds: Bounds, folder: Arc<Path>) -> DownloadState {
         let now = Instant::now();
         DownloadState {
@@ -119,34 +119,10 @@ impl DownloadState {
         }
     }
 
-    /// See [`Trust::bind`].
-    pub(super) fn bind(
-        &mut self,
-        served: (Arc<Mutex<BlockDigests>>, Option<VersionId>),
-        prior: PriorServes,
-        is_doubted: bool,
-    ) {
-        self.trust.bind(served, prior, is_doubted);
-    }
-
-    pub(super) fn sink(&self) -> Sink {
-        self.sink
-    }
-
-    /// How far a large object in memory comes ahead of the first reader that waits.
-    pub(super) fn window(&self) -> u64 {
-        self.window
-    }
-
-    /// Before the first byte is kept in memory.
-    pub(super) fn set_window(&mut self, window: u64) {
-        self.window = window;
-    }
-
-    /// From now on bytes are kept in memory alone. The attempt's blocks are not handed out any more: what held them is returned, to be
-    /// dropped outside the lock.
-    pub(super) fn use_memory(&mut self) -> Option<Arc<BlockMap>> {
-        self.sink = Sink::Memory;
+    /// From now on bytes are kept in memory alone, a `window` of a large object. The attempt's blocks are not handed out any more: what held
+    /// them is returned, to be dropped outside the lock.
+    pub(super) fn use_memory(&mut self, window: u64) -> Option<Arc<BlockMap>> {
+        (self.sink, self.window) = (Sink::Memory, window);
         self.trust.pass();
         self.attempt.map.take()
     }
@@ -209,14 +185,6 @@ impl DownloadState {
     /// as long again: others occupy the host, which is not silent, and the request has its own deadline.
     pub(super) fn patience(&self, stall: Duration) -> Duration {
         if self.received.is_none() { stall.mul_f32(1.5) } else { stall }
-    }
-
-    pub(super) fn moved(&self) -> Instant {
-        self.moved
-    }
-
-    pub(super) fn last_read(&self) -> Instant {
-        self.last_read
     }
 
     /// The map of an attempt that is under way; `None` before its first block.
@@ -319,10 +287,6 @@ impl DownloadState {
 
     pub(super) fn origin(&self) -> Option<Origin> {
         self.attempt.origin.clone()
-    }
-
-    pub(super) fn bounds(&self) -> Bounds {
-        self.bounds
     }
 
     /// A reader waits for a range no longer.

@@ -205,7 +205,7 @@ impl DownloadTask {
     /// A body whose length is unknown may have no end: it is bounded, and more so where nothing waits for it.
     fn bound_unsized(&self) -> Result<(), Stop> {
         let state = self.download.state();
-        let most = state.bounds().unsized_body;
+        let most = state.bounds.unsized_body;
         let is_left = state.demand.is_left(self.content.config.stall * REST, Instant::now());
         drop(state);
         let error = match self.intake.received {
@@ -222,7 +222,7 @@ impl DownloadTask {
         let is_in_memory = self.sink() == Sink::Memory;
         // Others would be requested again, or be withheld from then on: they come further and are held open for longer.
         let is_cheap = self.if_range().is_some() || self.version.shared_copy.is_some() || is_in_memory;
-        let slack = if is_cheap { 0 } else { self.download.state().bounds().unread };
+        let slack = if is_cheap { 0 } else { self.download.state().bounds.unread };
         let is_wanted = |received: u64, limit: u64| received < limit.saturating_add(slack);
         if is_wanted(self.intake.received, *limit.borrow()) {
             return Ok(());
@@ -265,7 +265,7 @@ impl DownloadTask {
             }
             let others = self.content.table.len();
             let patience = if others <= RESTING { self.content.config.stall * REST } else { HELD_OPEN };
-            let until = self.download.state().last_read() + patience;
+            let until = self.download.state().last_read + patience;
             if Instant::now() >= until {
                 self.keep().await;
                 return Err(Ended::Yielded(self.stalled()));
@@ -276,7 +276,8 @@ impl DownloadTask {
 
     /// Returns whether the rest can be requested.
     pub(super) fn can_be_resumed(&self) -> bool {
-        self.can_go_on() || self.version.shared_copy.is_some()
+        let version = &self.version;
+        version.validator.is_some() || version.is_joinable || version.shared_copy.is_some()
     }
 
     /// Waits until the writer has done what it was given. May be dropped while it waits.
