@@ -11,8 +11,10 @@ use crate::platform::ino::Ino;
 use crate::source::http::{KnownPause, Priority, Requester};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::timeout_at;
 
 /// Purpose for which a download is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +187,7 @@ impl Download {
         let found = state.look(offset, length, may_jump, refused);
         let limit = state.limit();
         // Where a reader waits the task looks what for, although it is to come no further.
-        let waits = matches!(found, Look::Wait(_));
+        let waits = matches!(found, Look::Wait);
         self.limit.send_if_modified(|before| std::mem::replace(before, limit) != limit || waits);
         found
     }
@@ -270,6 +272,38 @@ struct WaitingForSize(Arc<Download>);
 impl Drop for WaitingForSize {
     fn drop(&mut self) {
         self.0.change(DownloadState::leave_size);
+    }
+}
+
+/// The patience of who waits for a download: its deadline counts from the beginning, from the last progress of the object, or from the end of
+/// a known pause.
+pub(super) struct Patience<'d> {
+    download: &'d Download,
+    changes: watch::Receiver<()>,
+    begun: Instant,
+    /// See [`DownloadState::deadline`].
+    stall: Duration,
+    /// The known pauses that are over, or were at the beginning.
+    paused: Duration,
+}
+
+impl Patience<'_> {
+    pub(super) fn new(download: &Download, begun: Instant, stall: Duration) -> Patience<'_> {
+        Patience { download, changes: download.changes(), begun, stall, paused: download.pause().total() }
+    }
+
+    /// Waits until something has changed since the wait before, or the deadline has passed. False: it had passed already.
+    pub(super) async fn next_change(&mut self) -> bool {
+        if self.download.pause().rises_above(&mut self.paused) {
+            self.begun = Instant::now();
+        }
+        let deadline = self.download.state().deadline(self.begun, self.stall);
+        if Instant::now() >= deadline {
+            return false;
+        }
+        // The next look shows whether it passed or something changed.
+        let _ = timeout_at(deadline.into(), self.changes.changed()).await;
+        true
     }
 }
 

@@ -54,7 +54,7 @@ use crate::source::http::Requester;
 use attempts::RunningDownload;
 use bytes::Bytes;
 use demand::Bounds;
-use in_flight::{Joining, Waiting};
+use in_flight::{Joining, Patience, Waiting};
 use outcome::Ended;
 use state::{Here, Look};
 use std::collections::HashSet;
@@ -271,20 +271,18 @@ impl Content {
         download.run_by(task.abort_handle());
     }
 
-    /// Waits until `download` has the bytes `(offset, length)`, as long as something arrives. All that a read tries has one deadline, which
-    /// counts from when it has `begun`, from the last progress of its object, or from the end of a known pause.
+    /// Waits until `download` has the bytes `(offset, length)`, as long as something arrives. All that a read tries has one [`Patience`],
+    /// since it has `begun`.
     async fn wait(
         self: &Arc<Self>,
         (spec, requester): (&FetchSpec, Requester),
         (download, _waiting): (&Arc<Download>, Waiting),
         (offset, length): (u64, u32),
-        mut begun: Instant,
+        begun: Instant,
     ) -> Result<Found, ContentError> {
         let (mut requested, mut failed, mut refused, mut damaged) = (HashSet::new(), 0, None, 0);
-        let mut paused = download.pause().total();
-        let mut changes = download.changes();
+        let mut patience = Patience::new(download, begun, self.config.stall);
         loop {
-            changes.mark_unchanged();
             match download.look(offset, length, failed < FAILED_EXTENTS, refused) {
                 Look::Ended(Ok(object)) => return Ok(Found::Object(object)),
                 Look::Ended(Err(Ended::Yielded(error))) => return Ok(Found::Nothing(error)),
@@ -309,16 +307,10 @@ impl Content {
                     failed += usize::from(!requested.insert(extent.blocks.start));
                     self.fetch_extent(spec, download, extent, requester);
                 }
-                Look::Wait(moved) => {
-                    if download.pause().rises_above(&mut paused) {
-                        begun = Instant::now();
-                    }
-                    let deadline = moved.max(begun) + download.state().patience(self.config.stall);
-                    if Instant::now() >= deadline {
+                Look::Wait => {
+                    if !patience.next_change().await {
                         return Err(ContentError::Stalled { uri: spec.uri.clone() });
                     }
-                    // The next look shows whether it passed or something changed.
-                    let _ = tokio::time::timeout_at(deadline.into(), changes.changed()).await;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Prefetches: into the cache folder alone, with the lowest priority.
 
 use super::Joined;
-use super::in_flight::{Download, Joining};
+use super::in_flight::{Download, Joining, Patience};
 use super::object::CachedObject;
 use crate::content::store::Moment;
 use crate::content::{Content, ContentError, FetchSpec};
@@ -89,8 +89,7 @@ impl Content {
             Joined::UnderWay(download, _) => download,
         };
         let waiting = PrefetchWait { content: self, ino: spec.ino, download };
-        let mut changes = waiting.download.changes();
-        let (mut begun, mut paused) = (Instant::now(), Duration::ZERO);
+        let mut patience = Patience::new(&waiting.download, Instant::now(), self.config.stall);
         loop {
             match waiting.download.outcome() {
                 Some(Ok(CachedObject::Store(object))) => return Ok(Some(object.length())),
@@ -101,18 +100,9 @@ impl Content {
             if waiting.download.state().length().is_some_and(|bytes| bytes > most) {
                 return Ok(None);
             }
-            if waiting.download.pause().rises_above(&mut paused) {
-                begun = Instant::now();
-            }
-            let deadline = {
-                let state = waiting.download.state();
-                state.moved.max(begun) + state.patience(self.config.stall)
-            };
-            if Instant::now() >= deadline {
+            if !patience.next_change().await {
                 return Err(ContentError::Stalled { uri: spec.uri.clone() });
             }
-            // The next look shows whether it passed or something changed.
-            let _ = tokio::time::timeout_at(deadline.into(), changes.changed()).await;
         }
     }
 }

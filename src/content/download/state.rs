@@ -26,8 +26,8 @@ pub(super) enum Look {
     Here(Here),
     /// The reader is far from the stream: this extent serves it better. The caller fetches it.
     Fetch(Extent),
-    /// Nothing yet. When something arrived.
-    Wait(Instant),
+    /// Nothing yet.
+    Wait,
 }
 
 /// Whole blocks of one attempt that are here.
@@ -91,7 +91,7 @@ pub(in crate::content) struct DownloadState {
     /// The most bytes that the stream of an attempt has brought; none before the first head.
     received: Option<u64>,
     /// When more was received than by any attempt before.
-    pub(super) moved: Instant,
+    moved: Instant,
     /// When a reader asked for bytes.
     pub(super) last_read: Instant,
     outcome: Option<Outcome>,
@@ -181,10 +181,10 @@ impl DownloadState {
         self.moved = Instant::now();
     }
 
-    /// How long a reader bears that nothing arrives; `stall`: from a server that has answered. A first request may wait for a permit half
-    /// as long again: others occupy the host, which is not silent, and the request has its own deadline.
-    pub(super) fn patience(&self, stall: Duration) -> Duration {
-        if self.received.is_none() { stall.mul_f32(1.5) } else { stall }
+    /// The end of a wait that has `begun`, unless something arrives; `stall`: for a server that has answered. A first request may wait for a
+    /// permit half as long again: others occupy the host, which is not silent, and the request has its own deadline.
+    pub(super) fn deadline(&self, begun: Instant, stall: Duration) -> Instant {
+        self.moved.max(begun) + if self.received.is_none() { stall.mul_f32(1.5) } else { stall }
     }
 
     /// The map of an attempt that is under way; `None` before its first block.
@@ -355,14 +355,13 @@ impl DownloadState {
             // The window is full: it stood still for a slower reader, and that is not the server's fault.
             self.moved = self.last_read;
         }
-        let wait = Look::Wait(self.moved);
-        let Some(whole) = self.length() else { return wait };
+        let Some(whole) = self.length() else { return Look::Wait };
         let asked = (offset, offset.saturating_add(u64::from(length)));
         let range = offset.min(whole)..asked.1.min(whole);
         if range.is_empty() {
             // Beyond the announced end: whether it is the end, the verdict says.
             self.demand.follow(asked, self.followed_to(whole));
-            return wait;
+            return Look::Wait;
         }
         if refused != Some(self.attempt.number) {
             if let Some(here) = self.here(&range, whole) {
@@ -382,7 +381,7 @@ impl DownloadState {
                 return Look::Fetch(extent);
             }
             if self.is_coming(range.start / BLOCK..range.end.div_ceil(BLOCK)) {
-                return wait;
+                return Look::Wait;
             }
         }
         if is_behind {
@@ -391,7 +390,7 @@ impl DownloadState {
             // Before the head of a resumed download an extent may serve it better.
             self.demand.follow(asked, self.followed_to(range.end));
         }
-        wait
+        Look::Wait
     }
 
     /// Returns whether these bytes are here and may be handed out. No reader looks for them by this.
