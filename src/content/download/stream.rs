@@ -157,12 +157,9 @@ impl DownloadTask {
     fn hash_what_is_here(&mut self) {
         self.intake.stage = match std::mem::take(&mut self.intake.stage) {
             Stage::Idle(mut writer) if writer.lag() >= WORTH_HASHING => {
-                Stage::Busy(tokio::task::spawn_blocking(move || match writer.catch_up() {
-                    Ok(()) => Ok(writer),
-                    Err(error) => {
-                        writer.discard();
-                        Err(error)
-                    }
+                Stage::Busy(tokio::task::spawn_blocking(move || {
+                    writer.catch_up().inspect_err(|_| writer.discard())?;
+                    Ok(writer)
                 }))
             }
             stage => stage,
@@ -327,13 +324,8 @@ impl DownloadTask {
             };
             let absorbed = writer.absorb(start, blocks);
             drop(reservation);
-            match absorbed {
-                Ok(()) => Ok(writer),
-                Err(error) => {
-                    writer.discard();
-                    Err(error)
-                }
-            }
+            absorbed.inspect_err(|_| writer.discard())?;
+            Ok(writer)
         }));
         Ok(())
     }

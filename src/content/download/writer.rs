@@ -157,7 +157,7 @@ impl Writer {
     }
 
     /// Drops the bytes.
-    pub(super) fn discard(self) {
+    pub(super) fn discard(&self) {
         self.map.discard();
     }
 }
