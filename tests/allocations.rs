@@ -133,7 +133,7 @@ fn listing_an_entry_with_many_attributes_takes_no_memory() {
     let client = Client::new(HttpConfig::default()).unwrap();
     let (events, _) = tokio::sync::mpsc::unbounded_channel();
     let content = Content::open(config, client, runtime.handle().clone(), events).unwrap();
-    let filesystem = Filesystem::new(catalog, content, FsOptions::default(), runtime.handle().clone());
+    let filesystem = Filesystem::new(catalog, content, FsOptions::default(), runtime.handle().clone(), 0);
     let asked = |folder: Ino| {
         let before = ASKED.get();
         let mut current = 0;

@@ -74,7 +74,7 @@ impl Subject {
             source: source.url(),
             ..FsOptions::default()
         };
-        let filesystem = Filesystem::new(catalog.clone(), content.clone(), options, runtime.handle().clone());
+        let filesystem = Filesystem::new(catalog.clone(), content.clone(), options, runtime.handle().clone(), 0);
         let filesystem = Arc::new(filesystem);
         let sync = SyncConfig {
             entry,

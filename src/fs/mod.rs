@@ -117,14 +117,16 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
-    /// A filesystem over `catalog` and `content`; operations that wait run on `runtime`.
+    /// A filesystem over `catalog` and `content`; operations that wait run on `runtime`. Up to `readahead` unread bytes are fetched ahead of
+    /// readers; for 0 sizes alone.
     pub fn new(
         catalog: Arc<Catalog>,
         content: Arc<Content>,
         options: FsOptions,
         runtime: tokio::runtime::Handle,
+        readahead: u64,
     ) -> Filesystem {
-        let prefetch = Prefetch::new(Arc::clone(&catalog), Arc::clone(&content), options.clone(), runtime.clone(), 0);
+        let prefetch = Prefetch::new(catalog.clone(), content.clone(), options.clone(), runtime.clone(), readahead);
         Filesystem {
             prefetch: Arc::new(prefetch),
             catalog,
@@ -149,12 +151,5 @@ impl Filesystem {
     /// Why nothing may be fetched for this thread (`deny=`); `None`: fetching is allowed.
     pub fn denial(&self, thread: u32) -> Option<FsError> {
         self.programs.denied(thread).map(FsError::Denied)
-    }
-
-    /// Fetches up to `limit` unread bytes ahead of readers; for 0 sizes alone.
-    pub fn with_prefetch(self, limit: u64) -> Filesystem {
-        let (catalog, content) = (Arc::clone(&self.catalog), Arc::clone(&self.content));
-        let prefetch = Prefetch::new(catalog, content, self.options.clone(), self.runtime.clone(), limit);
-        Filesystem { prefetch: Arc::new(prefetch), ..self }
     }
 }

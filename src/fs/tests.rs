@@ -54,6 +54,10 @@ fn answer(path: &str) -> Reply {
 
 impl Mounted {
     fn new(xattr: bool) -> Mounted {
+        Mounted::reading_ahead(xattr, 0)
+    }
+
+    fn reading_ahead(xattr: bool, bytes: u64) -> Mounted {
         let server = Server::start(|request| answer(&request.path));
         let authority = server.authority();
         let folder = tempfile::tempdir().unwrap();
@@ -81,7 +85,7 @@ impl Mounted {
             source: format!("http://{authority}/"),
             ..FsOptions::default()
         };
-        let fs = Filesystem::new(Arc::clone(&catalog), content, options, runtime.handle().clone());
+        let fs = Filesystem::new(Arc::clone(&catalog), content, options, runtime.handle().clone(), bytes);
         Mounted { fs: Arc::new(fs), catalog, server, runtime, folder }
     }
 
@@ -95,12 +99,6 @@ impl Mounted {
         let others = ["a/unsized.txt", "a/missing", "a/secret"].map(|path| mounted.entry(path, None));
         mounted.publish(others.into_iter().chain([sized]));
         mounted
-    }
-
-    /// The same, with files fetched ahead of readers.
-    fn with_prefetch(self) -> Mounted {
-        let fs = Arc::into_inner(self.fs).unwrap().with_prefetch(1 << 20);
-        Mounted { fs: Arc::new(fs), ..self }
     }
 
     fn uri(&self, path: &str) -> Uri {
@@ -427,7 +425,7 @@ fn attributes_hold_as_long_as_bytes_are_known_to_be_current() {
 /// As `rsync` reads: the files of a folder before its folders.
 #[test]
 fn a_files_first_walk_enters_a_folder_behind_many_files() {
-    let mounted = Mounted::new(true).with_prefetch();
+    let mounted = Mounted::reading_ahead(true, 1 << 20);
     let many = |prefix: &'static str, count: usize| (0..count).map(move |number| format!("walk/{prefix}{number:03}"));
     let read: Vec<String> = many("a", 1).chain(many("c", 300)).chain(many("b/y", 8)).collect();
     let files = read.iter().cloned().chain(many("m/x", 8));
@@ -443,7 +441,7 @@ fn a_files_first_walk_enters_a_folder_behind_many_files() {
 /// Promise: readers of what is here do not wait for each other, nor for those for whom something is fetched.
 #[test]
 fn a_warm_reader_takes_no_lock_of_downloads_and_sizes() {
-    let mounted = Mounted::new(true).with_prefetch();
+    let mounted = Mounted::reading_ahead(true, 1 << 20);
     let walk = |number: u64| format!("walk/{number:03}");
     let of_walk = (0..100).map(|number| mounted.entry(&walk(number), None));
     let files = ["a/sized.txt", "a/unsized.txt"];

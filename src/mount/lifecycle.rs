@@ -130,8 +130,9 @@ pub fn run(
     let status = synchronizer.status();
     let set_names =
         move || status.borrow().sets.iter().map(|set| (SetId(set.id), set.name.clone())).collect::<Vec<_>>();
-    let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
-        .with_prefetch(ahead(config.readahead, content.quota()));
+    let readahead = ahead(config.readahead, content.quota());
+    let (options, handle) = (config.fs.clone(), runtime.handle().clone());
+    let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), options, handle, readahead);
     filesystem.set_names = Some(Box::new(set_names));
     filesystem.programs = programs.clone();
     filesystem.opened = config.sync.follows_items.then_some(opened);
