@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::task::{AbortHandle, Id};
+use tokio::task::AbortHandle;
 use tracker::{EXPECTED, PrefetchKey, Reaction, Tracker, Wish};
 use walk::{Candidate, Evidence, SIZE_BYTES, WalkStart};
 
@@ -69,38 +69,8 @@ pub(super) struct Prefetch {
 
 struct PrefetchState {
     tracker: Tracker<TreeCursor>,
-    tasks: Tasks,
-}
-
-/// The tasks that fetch bytes, by file.
-#[derive(Default)]
-struct Tasks(HashMap<Ino, AbortHandle>);
-
-impl Tasks {
-    /// An earlier task of the same file has ended, or nearly.
-    fn put(&mut self, ino: Ino, task: AbortHandle) {
-        if let Some(ended) = self.0.insert(ino, task) {
-            ended.abort();
-        }
-    }
-
-    /// The task `id` of a file has ended. Its successor may be there already.
-    fn ended(&mut self, ino: Ino, id: Option<Id>) {
-        if self.0.get(&ino).is_some_and(|task| Some(task.id()) == id) {
-            self.0.remove(&ino);
-        }
-    }
-
-    /// Aborts those of files that are not ordered any more.
-    fn abort_unless(&mut self, is_ordered: impl Fn(Ino) -> bool) {
-        self.0.retain(|ino, task| {
-            let is_ordered = is_ordered(*ino);
-            if !is_ordered {
-                task.abort();
-            }
-            is_ordered
-        });
-    }
+    /// The tasks that fetch bytes, by file. The sweep removes those that have ended.
+    tasks: HashMap<Ino, AbortHandle>,
 }
 
 impl Prefetch {
@@ -117,7 +87,7 @@ impl Prefetch {
             content,
             options,
             runtime,
-            state: Mutex::new(PrefetchState { tracker: Tracker::new(limit.max(FOR_SIZES)), tasks: Tasks::default() }),
+            state: Mutex::new(PrefetchState { tracker: Tracker::new(limit.max(FOR_SIZES)), tasks: HashMap::new() }),
             has_walks: AtomicBool::new(false),
             listings: Listings::default(),
             fetches_bytes: limit > 0,
@@ -285,7 +255,9 @@ impl Prefetch {
             let task = self.runtime.spawn(fetching).abort_handle();
             // A reader may wait for the same answer to a question for a size, so that is never aborted.
             if wish.consumer == Consumer::Bytes {
-                state.tasks.put(ino, task);
+                if let Some(earlier) = state.tasks.insert(ino, task) {
+                    earlier.abort();
+                }
             }
         }
         Ok(())
@@ -317,9 +289,6 @@ impl Prefetch {
         tokio::task::yield_now().await;
         let fetched = self.fetch_now(consumer, ino, requester).await;
         let (key, mut state) = ((consumer, ino), self.state());
-        if consumer == Consumer::Bytes {
-            state.tasks.ended(ino, tokio::task::try_id());
-        }
         match fetched {
             Ok(Some(bytes)) => state.tracker.completed(key, bytes),
             Ok(None) => state.tracker.dropped(key, false),
@@ -359,7 +328,10 @@ impl Prefetch {
                 let PrefetchState { tracker, tasks } = &mut *this.state();
                 let is_left = tracker.sweep(Instant::now(), |process| gone.contains(&process));
                 // Files that were read are ordered no more, but their reader waits for them.
-                tasks.abort_unless(|ino| tracker.is_ordered((Consumer::Bytes, ino)));
+                let is_over = |ino: &Ino, task: &mut AbortHandle| {
+                    task.is_finished() || !tracker.is_ordered((Consumer::Bytes, *ino))
+                };
+                tasks.extract_if(is_over).for_each(|(_, task)| task.abort());
                 if !is_left {
                     this.has_walks.store(false, Ordering::Release);
                     return;

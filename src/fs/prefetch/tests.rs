@@ -1,6 +1,5 @@
 //! The tracker over a flat row of files: inode n is at cursor n.
 
-use super::Tasks;
 use super::tracker::*;
 use super::walk::*;
 use crate::platform::ino::Ino;
@@ -453,21 +452,4 @@ fn a_walk_whose_process_is_gone_ends_after_a_pause() {
     row.reads(5);
     assert!(!sweep(&mut row, 3));
     assert_eq!(row.outstanding(), 0);
-}
-
-/// A download that ends late is not that of the next reader, which is aborted when that reader is gone.
-#[tokio::test]
-async fn an_ending_task_leaves_its_successor_to_be_aborted() {
-    let (mut tasks, ino) = (Tasks::default(), Ino(7));
-    let [first, second] = [(); 2].map(|()| tokio::spawn(std::future::pending::<()>()));
-    let ended = first.id();
-    tasks.put(ino, first.abort_handle());
-    tasks.put(ino, second.abort_handle());
-    assert!(first.await.unwrap_err().is_cancelled());
-
-    tasks.ended(ino, Some(ended));
-    tasks.abort_unless(|_| false);
-
-    let aborted = tokio::time::timeout(Duration::from_secs(60), second).await.expect("it continues");
-    assert!(aborted.unwrap_err().is_cancelled());
 }
