@@ -18,7 +18,7 @@ use crate::content::trust::{VersionId, strong};
 use crate::content::{Content, ContentError, FetchSpec, Unannounced};
 use crate::document::Uri;
 use crate::platform::error_chain::chain;
-use crate::source::http::{Requester, Response, Status};
+use crate::source::http::{Response, Status};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -124,11 +124,6 @@ impl DownloadTask {
     /// The destination of the bytes.
     pub(super) fn sink(&self) -> Sink {
         self.download.state().sink
-    }
-
-    /// The first reader that asked, or none (0).
-    pub(super) fn requester(&self) -> Requester {
-        self.download.demanded().unwrap_or_default()
     }
 
     /// Runs the download to its end.
@@ -371,9 +366,8 @@ impl DownloadTask {
             self.download.state().origin().filter(|origin| origin.length.saturating_sub(self.intake.received) >= LARGE);
         // What may be in another coding than published has no validator, and is not waited for either.
         let has_ranges = has_ranges && self.version.validator.is_some() && !self.plan.has_failed();
-        let (origin, priority) = (origin.filter(|_| has_ranges)?, self.download.priority());
-        let client = self.content.range_client(origin, priority, self.download.pause());
-        Some(Ranges::new(&self.content, &self.spec, &self.download, client, round_trip))
+        let origin = origin.filter(|_| has_ranges)?;
+        Some(Ranges::new(&self.content, &self.spec, &self.download, origin, round_trip))
     }
 
     /// The size that is shown: a question may have taught it since the download began.

@@ -2,13 +2,13 @@
 //! blocks alone.
 
 use super::Download;
+use super::incoming::IncomingBytes;
 use super::object::Origin;
-use super::range_client::{RangeBody, RangeClient, RangeError};
 use super::state::Extent;
 use super::writer::WriteError;
 use crate::content::fixity::BLOCK;
-use crate::content::{Content, FetchSpec};
-use crate::source::http::{KnownPause, Priority, Requester, Way};
+use crate::content::{Content, ContentError, FetchSpec};
+use crate::source::http::{Priority, Request, Requester, Status, Way};
 use bytes::{Buf, Bytes, BytesMut};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -25,13 +25,12 @@ pub(super) struct ExtentFetch {
     spec: FetchSpec,
     download: Arc<Download>,
     attempt: u64,
-    /// Bytes of the whole.
-    length: u64,
     /// The blocks that have not arrived.
     left: Range<u64>,
     /// [`Way::Shared`] for a reader, which gets its blocks though the disk does not take them. [`Way::Ranges`] for the stream, whose attempt
     /// fails then.
     way: Way,
+    priority: Priority,
     /// When the first bytes arrived.
     started: Arc<OnceLock<Instant>>,
 }
@@ -39,8 +38,10 @@ pub(super) struct ExtentFetch {
 /// Why an extent does not arrive whole.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExtentError {
+    #[error("the server sent another range or another version than requested")]
+    Refused,
     #[error(transparent)]
-    Range(#[from] RangeError),
+    Cut(#[from] ContentError),
     #[error("its blocks cannot be kept")]
     Write(#[from] WriteError),
     #[error("writing its blocks was interrupted")]
@@ -48,18 +49,18 @@ pub(super) enum ExtentError {
 }
 
 impl ExtentFetch {
-    /// A fetch of `blocks`, which the state knows to be coming, of an object of `length` bytes.
+    /// A fetch of `blocks`, which the state knows to be coming.
     pub(super) fn new(
         content: &Arc<Content>,
         spec: &FetchSpec,
         download: &Arc<Download>,
         (attempt, blocks): (u64, Range<u64>),
-        length: u64,
         way: Way,
+        priority: Priority,
     ) -> ExtentFetch {
         let (content, download) = (Arc::clone(content), Arc::clone(download));
         let (spec, started) = (spec.clone(), Arc::default());
-        ExtentFetch { content, spec, download, attempt, length, left: blocks, way, started }
+        ExtentFetch { content, spec, download, attempt, left: blocks, way, priority, started }
     }
 
     /// When the first bytes arrived, as soon as they have.
@@ -67,15 +68,15 @@ impl ExtentFetch {
         Arc::clone(&self.started)
     }
 
-    /// Requests it for a reader, and once more what is missing where it was cut. `body` is the answer, where it was requested already.
-    /// Ends with its attempt.
-    pub(super) async fn run(mut self, client: RangeClient, body: Option<RangeBody>) {
+    /// Requests it at `origin` for a reader, and once more what is missing where it was cut. `body` is the answer, where it was requested
+    /// already. Ends with its attempt.
+    pub(super) async fn run(mut self, origin: Origin, body: Option<IncomingBytes>) {
         let (download, attempt) = (Arc::clone(&self.download), self.attempt);
         let bring = async {
-            if let Err(error) = self.fill(&client, body).await {
-                tracing::debug!(place = %client.origin.place, %error, left = ?self.left, "an extent failed");
+            if let Err(error) = self.fill(&origin, body).await {
+                tracing::debug!(place = %origin.place, %error, left = ?self.left, "an extent failed");
                 // Its readers look once more after a second failure.
-                let _ = self.fill(&client, None).await;
+                let _ = self.fill(&origin, None).await;
             }
         };
         tokio::select! {
@@ -85,29 +86,55 @@ impl ExtentFetch {
     }
 
     /// Requests it for the stream, which requests what is missing of it in another range.
-    pub(super) async fn run_for_stream(mut self, client: RangeClient) -> Result<(), ExtentError> {
-        self.fill(&client, None).await
+    pub(super) async fn run_for_stream(mut self, origin: Origin) -> Result<(), ExtentError> {
+        self.fill(&origin, None).await
+    }
+
+    /// The body of an answer that is just what is left of the version. [`Way::Ranges`]: over a separate connection.
+    async fn ask(&self, origin: &Origin) -> Result<IncomingBytes, ExtentError> {
+        let bytes = self.left.start * BLOCK..(self.left.end * BLOCK).min(origin.length);
+        if let (Some(copy), Some(cache)) = (&origin.shared, &self.content.shared_cache) {
+            let body = cache.remote().more(copy, bytes, self.priority.clone()).await;
+            return body.map(|body| IncomingBytes::Shared(Box::new(body))).ok_or(ExtentError::Refused);
+        }
+        let (first, last) = (origin.first + bytes.start, origin.first + bytes.end - 1);
+        let mut request = Request::get(origin.place.clone(), self.content.head_budget(2));
+        request.range = Some((first, Some(last)));
+        request.if_range = Some(origin.etag.clone());
+        request.repeats = self.way == Way::Shared;
+        request.way = self.way;
+        request.priority = self.priority.clone();
+        request.pause = self.download.pause().clone();
+        let sent = self.content.client.send(request).await;
+        let response =
+            sent.map_err(|cause| ContentError::Fetch { uri: self.spec.uri.clone(), cause: Arc::new(cause) })?;
+        let expected = Status::Partial { first, last, total: Some(origin.total) };
+        if response.status != expected || response.etag.as_deref() != Some(&origin.etag) || response.encoding.is_some()
+        {
+            tracing::debug!(place = %origin.place, status = ?response.status, "a range of another version");
+            return Err(ExtentError::Refused);
+        }
+        Ok(IncomingBytes::Body(Box::new(response.body)))
     }
 
     /// Writes each block that `body`, or else the answer to another request, brings.
-    async fn fill(&mut self, client: &RangeClient, body: Option<RangeBody>) -> Result<(), ExtentError> {
+    async fn fill(&mut self, origin: &Origin, body: Option<IncomingBytes>) -> Result<(), ExtentError> {
+        let (silence, uri) = (self.content.range_silence(), self.spec.uri.clone());
         let mut body = match body {
             Some(body) => body,
-            None => {
-                let bytes = self.left.start * BLOCK..(self.left.end * BLOCK).min(self.length);
-                client.ask(&bytes, self.way).await?
-            }
+            None => self.ask(origin).await?,
         };
         let mut chunk = Bytes::new();
         while !self.left.is_empty() {
             let first = self.left.start * BLOCK;
             // At most a block.
-            let bytes = (self.length - first).min(BLOCK) as usize;
+            let bytes = (origin.length - first).min(BLOCK) as usize;
             let mut block = BytesMut::with_capacity(bytes);
             while block.len() < bytes {
                 if chunk.is_empty() {
-                    let next = timeout(client.silence, body.chunk()).await.map_err(|_| RangeError::Silent)??;
-                    chunk = next.ok_or(RangeError::Other)?;
+                    let next = timeout(silence, body.next(&uri)).await;
+                    let next = next.map_err(|_| ContentError::Stalled { uri: uri.clone() })??;
+                    chunk = next.ok_or(ExtentError::Refused)?;
                     self.started.get_or_init(Instant::now);
                     self.download.state().touch();
                 }
@@ -116,7 +143,7 @@ impl ExtentFetch {
             }
             if self.left.end - self.left.start == 1 && chunk.has_remaining() {
                 // More than was requested is the answer to another question.
-                return Err(RangeError::Other.into());
+                return Err(ExtentError::Refused);
             }
             self.write(first, block.freeze()).await?;
             self.left.start += 1;
@@ -124,7 +151,7 @@ impl ExtentFetch {
         self.content.allocator_watch.working(&self.content.runtime);
         if self.way == Way::Ranges {
             // All bytes are here: an error behind them changes nothing.
-            let _ = timeout(client.silence, body.chunk()).await;
+            let _ = timeout(silence, body.next(&uri)).await;
             sleep(BACK).await;
         }
         Ok(())
@@ -164,18 +191,9 @@ impl Drop for ExtentFetch {
 }
 
 impl Content {
-    /// How ranges of the version that `origin` names are requested.
-    pub(super) fn range_client(&self, origin: Origin, priority: Priority, pause: &KnownPause) -> RangeClient {
-        let (head, silence) = (self.head_budget(2), self.config.stall / 6);
-        RangeClient {
-            client: self.client.clone(),
-            origin,
-            priority,
-            pause: pause.clone(),
-            head,
-            silence,
-            shared_cache: self.shared_cache.as_ref().map(|shared| Arc::clone(shared.remote())),
-        }
+    /// The longest wait for the next bytes of a range.
+    pub(super) fn range_silence(&self) -> Duration {
+        self.config.stall / 6
     }
 
     /// Fetches an extent for a reader.
@@ -186,9 +204,8 @@ impl Content {
         extent: Extent,
         requester: Requester,
     ) {
-        let length = extent.origin.length;
-        let fetch = ExtentFetch::new(self, spec, download, (extent.attempt, extent.blocks), length, Way::Shared);
-        let client = self.range_client(extent.origin, Priority::Reader(requester), download.pause());
-        self.runtime.spawn(fetch.run(client, None));
+        let Extent { attempt, origin, blocks } = extent;
+        let fetch = ExtentFetch::new(self, spec, download, (attempt, blocks), Way::Shared, Priority::Reader(requester));
+        self.runtime.spawn(fetch.run(origin, None));
     }
 }

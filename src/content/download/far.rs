@@ -3,15 +3,15 @@
 
 use super::demand::first_window;
 use super::extent::ExtentFetch;
+use super::incoming::IncomingBytes;
 use super::plan::{Failure, Place};
-use super::range_client::RangeBody;
 use super::task::{DownloadTask, Stop};
 use crate::content::ContentError;
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
 use crate::content::form::published_coding;
 use crate::content::trust::strong;
-use crate::source::http::{Priority, Response, Status, Way};
+use crate::source::http::{Response, Status, Way};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -52,23 +52,23 @@ impl DownloadTask {
             return self.ask(place, self.intake.received, self.if_range()).await;
         }
         // Before it is announced, for then readers look for it.
-        let extent = self.begin_extent(window, length);
+        let extent = self.begin_extent(window);
         self.promise(place, &response, is_resumed)?;
         let origin = self.download.state().origin();
         if let Some(origin) = origin {
-            let client = self.content.range_client(origin, Priority::Reader(self.requester()), self.download.pause());
-            self.content.runtime.spawn(extent.run(client, Some(RangeBody::Source(response.body))));
+            self.content.runtime.spawn(extent.run(origin, Some(IncomingBytes::Body(Box::new(response.body)))));
         }
         Err(Stop::Rest)
     }
 
     /// An extent of the attempt, which readers wait for from now on.
-    pub(super) fn begin_extent(&self, blocks: Range<u64>, length: u64) -> ExtentFetch {
+    pub(super) fn begin_extent(&self, blocks: Range<u64>) -> ExtentFetch {
         let attempt = self.download.change(|state| {
             state.begin_extent(blocks.clone());
             state.attempt()
         });
-        ExtentFetch::new(&self.content, &self.spec, &self.download, (attempt, blocks), length, Way::Shared)
+        let priority = self.download.priority();
+        ExtentFetch::new(&self.content, &self.spec, &self.download, (attempt, blocks), Way::Shared, priority)
     }
 
     /// The blocks to request first, where all readers are far from what is here.

@@ -22,7 +22,6 @@ mod patched;
 mod plan;
 mod prefetch;
 mod promise;
-mod range_client;
 mod ranges;
 mod revalidation;
 mod shared_cache;

@@ -10,7 +10,7 @@
 
 use super::extent::{ExtentError, ExtentFetch};
 use super::in_flight::Download;
-use super::range_client::{RangeClient, RangeError};
+use super::object::Origin;
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, FetchSpec};
 use crate::platform::memory_budget::Reservation;
@@ -79,7 +79,7 @@ pub(super) struct Ranges {
     spec: FetchSpec,
     download: Arc<Download>,
     attempt: u64,
-    client: RangeClient,
+    origin: Origin,
     tasks: JoinSet<Result<(), ExtentError>>,
     in_flight: Vec<InFlight>,
     /// Bytes and time of the body while it is measured; the time begins with its request.
@@ -110,7 +110,7 @@ impl Ranges {
         content: &Arc<Content>,
         spec: &FetchSpec,
         download: &Arc<Download>,
-        client: RangeClient,
+        origin: Origin,
         round_trip: Duration,
     ) -> Ranges {
         Ranges {
@@ -118,7 +118,7 @@ impl Ranges {
             spec: spec.clone(),
             attempt: download.state().attempt(),
             download: Arc::clone(download),
-            client,
+            origin,
             tasks: JoinSet::new(),
             in_flight: Vec::new(),
             measured: (0, round_trip),
@@ -143,16 +143,16 @@ impl Ranges {
         if self.measured.0 >= MEASURED {
             let is_growing = is_growing(self.round_trip, self.measured.1);
             // One connection fewer than the host may have: one of an earlier range may still be open.
-            let most = self.client.client.connections().saturating_sub(1).clamp(1, MOST);
+            let most = self.content.client.connections().saturating_sub(1).clamp(1, MOST);
             self.width = Some(if is_growing { most } else { 1 });
             self.asked = (received + MEANWHILE).div_ceil(BLOCK);
-            tracing::debug!(place = %self.client.origin.place, width = ?self.width, "parallel ranges");
+            tracing::debug!(place = %self.origin.place, width = ?self.width, "parallel ranges");
         }
     }
 
     /// The longest wait for the body, where ranges can do without it.
     pub(super) fn silence(&self) -> Option<Duration> {
-        (!self.in_flight.is_empty()).then_some(self.client.silence)
+        (!self.in_flight.is_empty()).then(|| self.content.range_silence())
     }
 
     /// Returns whether the body, which is at `received`, is not needed any more: the next block is here, or a range begins with it. Where a
@@ -162,12 +162,12 @@ impl Ranges {
         let mut is_alone = self.in_flight.iter().any(|range| range.blocks.end <= block && !range.has_started());
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             match self.end(ended) {
-                Err(ExtentError::Range(_)) => is_alone = true,
+                Err(ExtentError::Refused | ExtentError::Cut(_)) => is_alone = true,
                 ended => ended?,
             }
         }
         if is_alone {
-            tracing::debug!(place = %self.client.origin.place, received, "the download continues without ranges");
+            tracing::debug!(place = %self.origin.place, received, "the download continues without ranges");
             self.tasks.abort_all();
             self.in_flight.clear();
             (self.width, self.has_begun) = (Some(1), false);
@@ -184,7 +184,7 @@ impl Ranges {
     /// Ends ranges from the byte `wanted` on, and begins those before it, of which `frontier` bytes are here.
     pub(super) fn begin(&mut self, frontier: u64, wanted: u64) {
         let has_body = self.has_body;
-        let end = self.client.origin.length.min(self.download.state().takes_until());
+        let end = self.origin.length.min(self.download.state().takes_until());
         let (wanted, end) = (wanted.min(end).div_ceil(BLOCK), end.div_ceil(BLOCK));
         let asked = &mut self.asked;
         self.in_flight.retain(|range| {
@@ -221,11 +221,10 @@ impl Ranges {
     }
 
     fn spawn(&mut self, blocks: Range<u64>, memory: Option<Reservation>) {
-        let (attempt, length) = (self.attempt, self.client.origin.length);
-        let extent = (attempt, blocks.clone());
-        let fetch = ExtentFetch::new(&self.content, &self.spec, &self.download, extent, length, Way::Ranges);
+        let (extent, priority) = ((self.attempt, blocks.clone()), self.download.priority());
+        let fetch = ExtentFetch::new(&self.content, &self.spec, &self.download, extent, Way::Ranges, priority);
         let (started, begun) = (fetch.started(), Instant::now());
-        let task = self.tasks.spawn(fetch.run_for_stream(self.client.clone()));
+        let task = self.tasks.spawn(fetch.run_for_stream(self.origin.clone()));
         self.in_flight.push(InFlight { task, blocks, is_early: self.has_body, begun, started, _memory: memory });
     }
 
@@ -273,14 +272,14 @@ impl Ranges {
         }
         match fetched {
             Ok(()) => self.failures = 0,
-            Err(ExtentError::Range(error)) => {
-                tracing::debug!(place = %self.client.origin.place, %error, ?blocks, "a range failed");
+            Err(error @ (ExtentError::Refused | ExtentError::Cut(_))) => {
+                tracing::debug!(place = %self.origin.place, %error, ?blocks, "a range failed");
                 self.failures += 1;
-                self.refusals += u32::from(started.is_none() && matches!(error, RangeError::Other));
+                self.refusals += u32::from(started.is_none() && matches!(error, ExtentError::Refused));
                 // A host that refused it may refuse all, which the body, where it arrives, makes up for.
                 let is_refused = (self.has_body && started.is_none()) || self.refusals > FAILURES;
                 if is_refused || self.failures > FAILURES_IN_A_ROW || self.is_given_up(&blocks) {
-                    return Err(error.into());
+                    return Err(error);
                 }
                 // What is missing of it is requested again when it comes next.
             }

@@ -6,7 +6,6 @@ use super::object::{CachedObject, Origin};
 use super::outcome::Ended;
 use super::plan::{Failure, Place};
 use super::promise::Promise;
-use super::range_client::RangeBody;
 use super::task::{Completed, DownloadTask, Stop};
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
@@ -14,7 +13,6 @@ use crate::content::form::Form;
 use crate::content::shared_cache::{Name, Remote, SharedBody};
 use crate::content::trust::strong;
 use crate::content::{Content, FetchSpec, Verified};
-use crate::source::http::Priority;
 use std::sync::Arc;
 
 impl DownloadTask {
@@ -72,11 +70,10 @@ impl DownloadTask {
         self.version.shared_copy = Some(Arc::clone(&copy));
         let origin = Origin::shared(&self.spec.uri, &copy);
         // Before it is announced, for then readers look for it.
-        let extent = window.map(|window| self.begin_extent(window, copy.length));
+        let extent = window.map(|window| self.begin_extent(window));
         let promise = self.promised(Form::Plain, Some(copy.length), Some(origin.clone()));
         let Some(extent) = extent else { return Ok(Some((body, promise))) };
-        let client = self.content.range_client(origin, Priority::Reader(self.requester()), self.download.pause());
-        self.content.runtime.spawn(extent.run(client, Some(RangeBody::Shared(body))));
+        self.content.runtime.spawn(extent.run(origin, Some(IncomingBytes::Shared(Box::new(body)))));
         Err(Stop::Rest)
     }
 

@@ -167,11 +167,10 @@ impl DownloadTask {
     }
 
     async fn range_failed(&mut self, error: ExtentError) -> Stop {
+        let received = self.intake.received;
         match error {
-            ExtentError::Range(error) => {
-                let error = error.into_content(&self.spec.uri);
-                Stop::Failure(Failure::Cut { received: self.intake.received, error })
-            }
+            ExtentError::Refused => Stop::Failure(Failure::Cut { received, error: self.stalled() }),
+            ExtentError::Cut(error) => Stop::Failure(Failure::Cut { received, error }),
             // A writer that has failed has dropped the blocks, and knows why.
             ExtentError::Write(error) => match self.written().await {
                 Err(stop) => stop,
