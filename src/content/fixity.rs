@@ -54,13 +54,13 @@ impl Hasher {
         }
     }
 
-    /// `None` never happens: an algorithm's output has the algorithm's length.
-    fn finish(self) -> Option<Digest> {
-        match self {
+    fn finish(self) -> Digest {
+        let digest = match self {
             Hasher::Md5(hasher) => Digest::new(Algorithm::Md5, &hasher.finalize()),
             Hasher::Sha224(hasher) => Digest::new(Algorithm::Sha224, &hasher.finalize()),
             Hasher::Ring(algorithm, hasher) => Digest::new(algorithm, hasher.finish().as_ref()),
-        }
+        };
+        digest.unwrap_or_else(|| unreachable!("the output of an algorithm has its length"))
     }
 }
 
@@ -115,10 +115,9 @@ impl Verifier {
         self.length
     }
 
-    /// Returns length and digest of all bytes; `None`: the digest cannot be computed.
-    pub fn finish(self) -> Option<Seen> {
-        let length = self.length;
-        self.hasher.finish().map(|digest| Seen { length, digest })
+    /// Returns length and digest of all bytes.
+    pub fn finish(self) -> Seen {
+        Seen { length: self.length, digest: self.hasher.finish() }
     }
 }
 
@@ -324,16 +323,16 @@ mod tests {
     fn seen(algorithm: Algorithm, bytes: &[u8]) -> Seen {
         let mut verifier = Verifier::new(algorithm);
         bytes.chunks(2).for_each(|chunk| verifier.update(chunk));
-        verifier.finish().unwrap()
+        verifier.finish()
     }
 
     #[test]
     fn length_0_counts_only_with_the_digest_of_no_bytes() {
         for algorithm in (0..6).filter_map(Algorithm::numbered) {
-            let empty = Verifier::new(algorithm).finish().unwrap().digest;
+            let empty = Verifier::new(algorithm).finish().digest;
             let mut verifier = Verifier::new(algorithm);
             verifier.update(b"x");
-            let other = verifier.finish().unwrap().digest;
+            let other = verifier.finish().digest;
 
             assert!(empty.is_of_nothing() && !other.is_of_nothing(), "{algorithm:?}");
             assert_eq!(crate::document::believed_length(Some(0), &[empty]), Some(0));

@@ -58,8 +58,7 @@ impl Content {
         };
         match read_through(&held, expected.algorithm()) {
             Err(checked) => checked,
-            Ok(None) => Checked::Absent,
-            Ok(Some(seen)) => match judge(&expected, &seen) {
+            Ok(seen) => match judge(&expected, &seen) {
                 Verdict::Right(_) => Checked::Intact(held.length()),
                 Verdict::Wrong(what) => Checked::Corrupt(format!("the cached copy is wrong: {what}")),
                 Verdict::Other => Checked::Corrupt("the cached copy is not what was downloaded".to_owned()),
@@ -99,7 +98,7 @@ pub fn check_object(inventory: &mut Inventory, key: &ObjectKey) -> Checked {
             match read_through(object, algorithm) {
                 Err(Checked::Corrupt(what)) => what,
                 Err(unread) => return unread,
-                Ok(Some(Seen { digest: seen, .. })) if digest.is_some_and(|digest| digest != seen) => {
+                Ok(Seen { digest: seen, .. }) if digest.is_some_and(|digest| digest != seen) => {
                     format!("its bytes give {seen}")
                 }
                 Ok(_) => return Checked::Intact(object.length()),
@@ -117,7 +116,7 @@ pub fn check_object(inventory: &mut Inventory, key: &ObjectKey) -> Checked {
 
 /// Returns length and digest of the bytes of `object`.
 /// The error is the result of the check: the bytes are damaged, or cannot be read now.
-fn read_through(object: &Object, algorithm: Algorithm) -> Result<Option<Seen>, Checked> {
+fn read_through(object: &Object, algorithm: Algorithm) -> Result<Seen, Checked> {
     let mut verifier = Verifier::new(algorithm);
     while verifier.length() < object.length() {
         let at = verifier.length();
@@ -212,7 +211,7 @@ async fn asked_by_uri(
 
 /// How the bytes seen compare with what is `expected`; `otherwise`: they are right, but by no published digest.
 fn compared(expected: &Expected, verifier: Verifier, otherwise: impl FnOnce() -> Asked) -> Asked {
-    let Some(seen) = verifier.finish() else { return Asked::There };
+    let seen = verifier.finish();
     match judge(expected, &seen) {
         Verdict::Wrong(what) => Asked::Changed(what),
         Verdict::Other => Asked::Changed(format!("its digest is {} now", seen.digest)),

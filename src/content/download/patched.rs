@@ -99,7 +99,7 @@ fn is_as_published(patch: &Patch, body: &[u8]) -> bool {
     let matches = |published: &Digest| {
         let mut verifier = Verifier::new(published.algorithm());
         verifier.update(body);
-        verifier.finish().is_some_and(|seen| seen.digest == *published)
+        verifier.finish().digest == *published
     };
     let strongest = patch.hashes.iter().max_by_key(|digest| digest.algorithm());
     patch.length.is_none_or(|length| length == body.len() as u64) && strongest.is_none_or(matches)

@@ -114,7 +114,6 @@ impl Content {
                 return Ok(Finding::Other);
             }
         }
-        let is_same = verifier.finish().is_some_and(|seen| seen.digest == *digest);
-        Ok(if is_same { Finding::Same } else { Finding::Other })
+        Ok(if verifier.finish().digest == *digest { Finding::Same } else { Finding::Other })
     }
 }

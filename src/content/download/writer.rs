@@ -1,15 +1,13 @@
 //! The bytes of an attempt: stored, hashed and made known to the readers, block by block, on blocking threads.
 
 use super::in_flight::Download;
-use super::object::CachedObject;
-use crate::content::blocks::{BlockMap, Sink};
-use crate::content::coding::Coding;
-use crate::content::fixity::{BLOCK, BlockHasher, Seen, Verifier, WHOLE_LIMIT};
-use crate::content::store::{EvictionPolicy, ObjectKey, StoreError};
-use crate::content::{Content, ContentError};
+use crate::content::ContentError;
+use crate::content::blocks::BlockMap;
+use crate::content::fixity::{BLOCK, BlockHasher, Seen, Verifier};
+use crate::content::store::StoreError;
 use crate::document::{Algorithm, Uri};
-use bytes::{Bytes, BytesMut};
-use std::io::{self, Read};
+use bytes::Bytes;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
@@ -142,18 +140,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Every byte is here: what they were, and the bytes themselves, not yet committed.
-    pub(super) fn finish(mut self) -> Result<(Option<Seen>, Written), WriteError> {
-        let hashed = self.catch_up_to(u64::MAX);
-        let length = self.map.frontier();
-        let written = Written { policy: self.download.eviction_policy(), map: self.map, length };
-        match hashed {
-            Ok(()) => Ok((self.verifier.finish(), written)),
-            Err(error) => {
-                written.discard();
-                Err(error)
-            }
-        }
+    /// Every byte is here: what they were, and the map that has them, not yet committed.
+    pub(super) fn finish(mut self) -> Result<(Seen, Arc<BlockMap>), WriteError> {
+        self.catch_up_to(u64::MAX).inspect_err(|_| self.discard())?;
+        Ok((self.verifier.finish(), self.map))
     }
 
     /// Drops the bytes.
@@ -172,94 +162,4 @@ pub(super) enum Stage {
     Idle(Box<Writer>),
     /// The writer is at work on a blocking thread.
     Busy(JoinHandle<Result<Box<Writer>, WriteError>>),
-}
-
-/// All bytes of an object, before the commit.
-pub(super) struct Written {
-    map: Arc<BlockMap>,
-    length: u64,
-    /// The policy for evictions that make room for them.
-    policy: EvictionPolicy,
-}
-
-impl Written {
-    /// Bytes.
-    pub(super) fn length(&self) -> u64 {
-        self.length
-    }
-
-    /// Makes them the object `key`.
-    pub(super) fn commit(self, key: &ObjectKey) -> Result<CachedObject, WriteError> {
-        let object = self.map.commit(key, self.length, self.policy)?;
-        Ok(object.map_or_else(|| CachedObject::Memory(self.map), CachedObject::Store))
-    }
-
-    /// Undoes a coding into `into`, a new object in the same kind of sink; the coded bytes are dropped.
-    /// The digest is of the decoded bytes.
-    pub(super) fn decode(
-        self,
-        coding: Coding,
-        content: &Content,
-        into: &ObjectKey,
-        algorithm: Algorithm,
-    ) -> Result<(Option<Seen>, Written), WriteError> {
-        let (policy, mut verifier) = (self.policy, Verifier::new(algorithm));
-        let map = match self.map.sink() {
-            Sink::Store => self.map.decoded(Some(content.local.store.begin(into, None, policy)?)),
-            Sink::Memory if self.map.start() > 0 => return Err(WriteError::TooLarge),
-            Sink::Memory => self.map.decoded(None),
-        };
-        let mut pending = BytesMut::new();
-        let mut at = 0;
-        let mut write = |pending: &mut BytesMut, least: usize| {
-            if pending.len() < least.max(1) {
-                return Ok(());
-            }
-            let blocks = pending.split_to(pending.len() - pending.len() % least.max(1)).freeze();
-            map.write(at, &blocks, policy)?;
-            at += blocks.len() as u64;
-            Ok::<(), WriteError>(())
-        };
-        let coded = MapReader { map: &self.map, offset: 0, length: self.length };
-        let decoded = coding.decode(coded, self.length, |bytes| {
-            verifier.update(bytes);
-            if map.sink() == Sink::Memory && verifier.length() > WHOLE_LIMIT {
-                return Err(WriteError::TooLarge);
-            }
-            pending.extend_from_slice(bytes);
-            write(&mut pending, BLOCK as usize)
-        });
-        let decoded = decoded.and_then(|_| write(&mut pending, 1));
-        self.discard();
-        let written = Written { map: Arc::new(map), length: verifier.length(), policy };
-        match decoded {
-            Ok(()) => Ok((verifier.finish(), written)),
-            Err(error) => {
-                written.discard();
-                Err(error)
-            }
-        }
-    }
-
-    /// Drops the bytes.
-    pub(super) fn discard(self) {
-        self.map.discard();
-    }
-}
-
-/// Reads a block map from its first byte.
-struct MapReader<'a> {
-    map: &'a BlockMap,
-    offset: u64,
-    length: u64,
-}
-
-impl Read for MapReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let end = self.length.min(self.offset + buffer.len() as u64);
-        let bytes = self.map.read(&(self.offset..end))?;
-        buffer[..bytes.len()].copy_from_slice(&bytes);
-        self.offset += bytes.len() as u64;
-        Ok(bytes.len())
-    }
 }

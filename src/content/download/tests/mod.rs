@@ -168,7 +168,7 @@ fn bytes(length: usize, seed: u64) -> Vec<u8> {
 fn digest(algorithm: Algorithm, bytes: &[u8]) -> Digest {
     let mut verifier = Verifier::new(algorithm);
     verifier.update(bytes);
-    verifier.finish().unwrap().digest
+    verifier.finish().digest
 }
 
 /// A resource of which nothing but the URI is published.
