@@ -2,7 +2,7 @@
 
 use super::demand::Bounds;
 use super::outcome::Outcome;
-use super::state::{DownloadState, Look};
+use super::state::{DownloadState, Look, asked};
 use crate::content::blocks::memory::Window;
 use crate::content::blocks::{BlockMap, Sink};
 use crate::content::store::{EvictionPolicy, Moment, ObjectKey, StoreError};
@@ -109,22 +109,27 @@ impl Download {
         self.limit.subscribe()
     }
 
-    /// A process begins to wait. Each [`Joining::Ahead`] ends with [`Download::leave`].
-    pub(super) fn join(self: &Arc<Self>, joining: Joining) {
-        let requester = match joining {
-            Joining::Read(requester, ..) | Joining::Size(requester) => requester,
+    /// A process begins to wait.
+    pub(super) fn join(&self, joining: Joining) {
+        match joining {
+            Joining::Read(requester, ..) | Joining::Size(requester) => {
+                self.requester.send_if_modified(|first| {
+                    let is_first = first.is_none();
+                    first.get_or_insert(requester);
+                    is_first
+                });
+            }
             Joining::Ahead(begun, expected) => {
                 self.prefetched.get_or_init(|| begun);
                 if let Some(process) = expected {
                     self.expected.get_or_init(|| process);
                 }
-                return self.change(|state| state.demand.add_prefetch());
             }
-        };
-        self.requester.send_if_modified(|first| {
-            let is_first = first.is_none();
-            first.get_or_insert(requester);
-            is_first
+        }
+        self.change(|state| match joining {
+            Joining::Read(_, offset, length) => state.demand.await_range(asked(offset, length)),
+            Joining::Size(_) => state.demand.await_size(),
+            Joining::Ahead(..) => state.demand.add_prefetch(),
         });
     }
 
@@ -166,19 +171,6 @@ impl Download {
         if let Some(task) = self.task.get() {
             task.abort();
         }
-    }
-
-    /// A reader waits for these bytes until the result is dropped.
-    pub(super) fn await_range(self: &Arc<Self>, offset: u64, length: u32) -> Waiting {
-        let range = (offset, offset.saturating_add(u64::from(length)));
-        self.change(|state| state.demand.await_range(range));
-        Waiting { download: Arc::clone(self), range }
-    }
-
-    /// A reader waits for the size until the result is dropped.
-    pub(super) fn await_size(self: &Arc<Self>) -> impl Sized + use<> {
-        self.change(|state| state.demand.await_size());
-        WaitingForSize(Arc::clone(self))
     }
 
     /// See [`DownloadState::look`].
@@ -251,27 +243,6 @@ impl Download {
     /// How the download ended, if it did.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         self.state().outcome().cloned()
-    }
-}
-
-/// A reader that waits.
-pub(super) struct Waiting {
-    download: Arc<Download>,
-    range: (u64, u64),
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.download.change(|state| state.leave_range(self.range));
-    }
-}
-
-/// A reader that waits for a size.
-struct WaitingForSize(Arc<Download>);
-
-impl Drop for WaitingForSize {
-    fn drop(&mut self) {
-        self.0.change(DownloadState::leave_size);
     }
 }
 

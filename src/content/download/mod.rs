@@ -53,7 +53,7 @@ use crate::source::http::Requester;
 use attempts::RunningDownload;
 use bytes::Bytes;
 use demand::Bounds;
-use in_flight::{Joining, Patience, Waiting};
+use in_flight::{Joining, Patience};
 use outcome::Ended;
 use state::{Here, Look};
 use std::collections::HashSet;
@@ -61,6 +61,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
+use table::Waiting;
 
 /// A damaged object is fetched again so often within one read.
 const ROUNDS: usize = 3;
@@ -80,11 +81,11 @@ const UNREAD: RangeInclusive<u64> = 16 << 20..=256 << 20;
 const LEAST_UNSIZED: u64 = 64 << 20;
 
 /// Place of an object that a read joins.
-enum Joined<W> {
+enum Joined<'c> {
     /// In the cache folder.
     Here(Arc<Object>),
-    /// On its way. Its bytes or its size are waited for as long as the second is kept.
-    UnderWay(Arc<Download>, W),
+    /// On its way. Its bytes or its size are waited for as long as this is kept.
+    UnderWay(Waiting<'c>),
 }
 
 /// Result of a wait for a read's bytes.
@@ -121,14 +122,13 @@ impl Content {
                 self.counters.waited(bytes.len(), is_shared);
                 return Ok(bytes);
             }
-            let waiting = |download: &Arc<Download>| download.await_range(offset, length);
-            let joined = self.join(spec, Joining::Read(requester, offset, length), waiting)?;
+            let joined = self.join(spec, Joining::Read(requester, offset, length))?;
             let is_fresh = matches!(joined, Joined::UnderWay(..));
             let found = match joined {
                 Joined::Here(object) => Ok(Found::Object(CachedObject::Store(object))),
-                Joined::UnderWay(download, waiting) => {
-                    let found = self.wait((spec, requester), (&download, waiting), (offset, length), begun).await;
-                    is_shared = download.state().is_shared();
+                Joined::UnderWay(waiting) => {
+                    let found = self.wait((spec, requester), &waiting.download, (offset, length), begun).await;
+                    is_shared = waiting.download.state().is_shared();
                     found
                 }
             };
@@ -203,12 +203,7 @@ impl Content {
     ///
     /// No file and no database is read under the lock of the table. A new download is put into the table first, and then the object is
     /// looked for again: a download leaves the table only after its object can be found.
-    fn join<W>(
-        self: &Arc<Self>,
-        spec: &FetchSpec,
-        joining: Joining,
-        wait: impl FnOnce(&Arc<Download>) -> W,
-    ) -> Result<Joined<W>, ContentError> {
+    fn join(self: &Arc<Self>, spec: &FetchSpec, joining: Joining) -> Result<Joined<'_>, ContentError> {
         let under_way = self.table.get(spec.ino);
         if under_way.is_none() {
             if let Some(object) = self.local.find(spec) {
@@ -227,13 +222,11 @@ impl Content {
                 return Err(error);
             }
         }
-        let (download, is_new) = self.table.join(spec.ino, joining, || self.new_download());
-        // Before the start, which looks for what is waited for.
-        let waiting = wait(&download);
+        let (waiting, is_new) = self.table.join(spec.ino, joining, || self.new_download());
         if is_new {
-            self.start(spec, &download);
+            self.start(spec, &waiting.download);
         }
-        Ok(Joined::UnderWay(download, waiting))
+        Ok(Joined::UnderWay(waiting))
     }
 
     fn new_download(&self) -> Download {
@@ -275,7 +268,7 @@ impl Content {
     async fn wait(
         self: &Arc<Self>,
         (spec, requester): (&FetchSpec, Requester),
-        (download, _waiting): (&Arc<Download>, Waiting),
+        download: &Arc<Download>,
         (offset, length): (u64, u32),
         begun: Instant,
     ) -> Result<Found, ContentError> {

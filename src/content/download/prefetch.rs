@@ -1,7 +1,7 @@
 //! Prefetches: into the cache folder alone, with the lowest priority.
 
 use super::Joined;
-use super::in_flight::{Download, Joining, Patience};
+use super::in_flight::{Joining, Patience};
 use super::object::CachedObject;
 use crate::content::store::Moment;
 use crate::content::{Content, ContentError, FetchSpec};
@@ -84,38 +84,22 @@ impl Content {
                 return Err(self.no_room());
             }
         }
-        let download = match self.join(spec, joining, |_| ())? {
-            Joined::Here(_) => return Ok(None),
-            Joined::UnderWay(download, _) => download,
-        };
-        let waiting = PrefetchWait { content: self, ino: spec.ino, download };
-        let mut patience = Patience::new(&waiting.download, Instant::now(), self.config.stall);
+        let Joined::UnderWay(waiting) = self.join(spec, joining)? else { return Ok(None) };
+        let download = &waiting.download;
+        let mut patience = Patience::new(download, Instant::now(), self.config.stall);
         loop {
-            match waiting.download.outcome() {
+            match download.outcome() {
                 Some(Ok(CachedObject::Store(object))) => return Ok(Some(object.length())),
                 Some(Ok(_)) => return Err(self.no_room()),
                 Some(Err(ended)) => return Err(ended.into()),
                 None => {}
             }
-            if waiting.download.state().length().is_some_and(|bytes| bytes > most) {
+            if download.state().length().is_some_and(|bytes| bytes > most) {
                 return Ok(None);
             }
             if !patience.next_change().await {
                 return Err(ContentError::Stalled { uri: spec.uri.clone() });
             }
         }
-    }
-}
-
-/// A prefetch that waits for a download.
-struct PrefetchWait<'c> {
-    content: &'c Arc<Content>,
-    ino: Ino,
-    download: Arc<Download>,
-}
-
-impl Drop for PrefetchWait<'_> {
-    fn drop(&mut self) {
-        self.content.table.leave(self.ino, &self.download);
     }
 }

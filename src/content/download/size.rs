@@ -5,7 +5,7 @@
 
 use super::Joined;
 use super::failures::Failures;
-use super::in_flight::{Download, Joining};
+use super::in_flight::Joining;
 use super::outcome::Ended;
 use super::plan::{Place, Proof, Turn, is_absent};
 use super::promise::{Disagreement, Head, request};
@@ -89,10 +89,11 @@ impl Content {
         awaits_whole: bool,
         pause: &KnownPause,
     ) -> Result<Option<u64>, ContentError> {
-        let (download, _waiting) = match self.join(spec, Joining::Size(requester), Download::await_size)? {
+        let waiting = match self.join(spec, Joining::Size(requester))? {
             Joined::Here(object) => return Ok(Some(object.length())),
-            Joined::UnderWay(download, waiting) => (download, waiting),
+            Joined::UnderWay(waiting) => waiting,
         };
+        let download = &waiting.download;
         if awaits_whole {
             download.change(|state| state.demand.await_whole());
         }

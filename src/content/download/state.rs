@@ -356,7 +356,7 @@ impl DownloadState {
             self.moved = self.last_read;
         }
         let Some(whole) = self.length() else { return Look::Wait };
-        let asked = (offset, offset.saturating_add(u64::from(length)));
+        let asked = asked(offset, length);
         let range = offset.min(whole)..asked.1.min(whole);
         if range.is_empty() {
             // Beyond the announced end: whether it is the end, the verdict says.
@@ -490,6 +490,11 @@ impl DownloadState {
         }
         handed_out.is_ok()
     }
+}
+
+/// The first byte of a read, and the end of it.
+pub(super) fn asked(offset: u64, length: u32) -> (u64, u64) {
+    (offset, offset.saturating_add(u64::from(length)))
 }
 
 /// The whole blocks that `range` touches, of an object of `length` bytes.

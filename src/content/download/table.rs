@@ -2,6 +2,7 @@
 
 use super::in_flight::{Download, Joining};
 use super::outcome::Outcome;
+use super::state::asked;
 use crate::platform::ino::Ino;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -35,18 +36,18 @@ impl DownloadTable {
     }
 
     /// Joins the download of an inode, or the new one that `make` returns; whether it is new.
-    pub(super) fn join(&self, ino: Ino, joining: Joining, make: impl FnOnce() -> Download) -> (Arc<Download>, bool) {
+    pub(super) fn join(&self, ino: Ino, joining: Joining, make: impl FnOnce() -> Download) -> (Waiting<'_>, bool) {
         let mut by_inode = self.lock();
         let (download, is_new) = match by_inode.entry(ino) {
             Entry::Occupied(entry) => (Arc::clone(entry.get()), false),
             Entry::Vacant(entry) => (Arc::clone(entry.insert(Arc::new(make()))), true),
         };
         download.join(joining);
-        (download, is_new)
+        (Waiting { table: self, ino, download, joining }, is_new)
     }
 
     /// A prefetch waits no longer. A download for which nothing else waits leaves the table, and is cancelled.
-    pub(super) fn leave(&self, ino: Ino, download: &Arc<Download>) {
+    fn leave(&self, ino: Ino, download: &Arc<Download>) {
         let mut by_inode = self.lock();
         if download.leave() && by_inode.get(&ino).is_some_and(|found| Arc::ptr_eq(found, download)) {
             by_inode.remove(&ino);
@@ -67,5 +68,25 @@ impl DownloadTable {
 
     pub(in crate::content) fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Arc<Download>>> {
         self.by_inode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One that has joined a download and waits, until this is dropped.
+pub(super) struct Waiting<'t> {
+    table: &'t DownloadTable,
+    ino: Ino,
+    pub(super) download: Arc<Download>,
+    joining: Joining,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        match self.joining {
+            Joining::Read(_, offset, length) => {
+                self.download.change(|state| state.leave_range(asked(offset, length)));
+            }
+            Joining::Size(_) => self.download.change(|state| state.leave_size()),
+            Joining::Ahead(..) => self.table.leave(self.ino, &self.download),
+        }
     }
 }
