@@ -19,8 +19,8 @@ pub struct FetchSpec {
     pub media_type: Option<Box<str>>,
     /// Published content coding.
     pub encoding: Option<Box<str>>,
-    /// `duplicate` links as (pri, URI), by priority (section 14.2).
-    pub mirrors: Vec<(u32, Uri)>,
+    /// `duplicate` links, by priority (section 14.2).
+    pub mirrors: Vec<Uri>,
     /// `memento` links: this version under its own URI (section 14.6).
     pub mementos: Vec<Uri>,
     /// `timegate`: redirects to the version of a time (RFC 7089, 2.2.2).

@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn without_equal_validators_a_small_body_decides() {
         let (small, large) = (observed(9), observed(COMPARE_LIMIT + 1));
-        let mirrored = FetchSpec { mirrors: vec![(1, Uri::parse("http://m.example/a").unwrap())], ..spec() };
+        let mirrored = FetchSpec { mirrors: vec![Uri::parse("http://m.example/a").unwrap()], ..spec() };
         let weak = Observation { etag: Some("W/\"v1\"".into()), ..observed(9) };
 
         assert_eq!(finding(&spec(), &small, false, full(Some("\"v2\""), 9)), Finding::Compare(small.digests[0]));

@@ -102,9 +102,8 @@ pub(super) fn places(
     turn: Turn,
     asked_last: &dyn Fn(&Uri) -> bool,
 ) -> Vec<Place> {
-    let mut by_priority: Vec<&(u32, Uri)> = spec.mirrors.iter().filter(|_| mirrors != Mirrors::Off).collect();
-    by_priority.sort_by_key(|(priority, _)| *priority);
-    let mirrored: Vec<_> = by_priority.into_iter().map(|(_, uri)| Place::Mirror(uri.clone())).collect();
+    let mirrored: Vec<_> =
+        spec.mirrors.iter().filter(|_| mirrors != Mirrors::Off).cloned().map(Place::Mirror).collect();
     let own = vec![Place::Own(spec.uri.clone())];
     let mirrors_first = match mirrors {
         Mirrors::First => true,
@@ -327,8 +326,8 @@ mod tests {
         Uri::parse(&format!("http://{name}.example.org/a")).unwrap()
     }
 
-    fn spec(mirrors: &[(u32, &str)]) -> FetchSpec {
-        let mirrors = mirrors.iter().map(|(priority, name)| (*priority, uri(name))).collect();
+    fn spec(mirrors: &[&str]) -> FetchSpec {
+        let mirrors = mirrors.iter().map(|name| uri(name)).collect();
         FetchSpec { mirrors, ..FetchSpec::new(Ino(2), uri("loc")) }
     }
 
@@ -363,7 +362,7 @@ mod tests {
 
     #[test]
     fn mirrors_come_first_only_where_a_digest_vouches() {
-        let spec = spec(&[(999_999, "late"), (1, "early"), (2, "loc")]);
+        let spec = spec(&["early", "loc", "late"]);
         let order = |mirrors, vouched| order(&spec, mirrors, vouched, &[]);
 
         assert_eq!(order(Mirrors::Auto, true), [uri("early"), uri("loc"), uri("late")]);
@@ -375,7 +374,7 @@ mod tests {
 
     #[test]
     fn hosts_at_fault_are_asked_last_and_never_omitted() {
-        let spec = spec(&[(1, "a"), (2, "b")]);
+        let spec = spec(&["a", "b"]);
         let order = |mirrors, vouched, last: &[&str]| order(&spec, mirrors, vouched, last);
 
         assert_eq!(order(Mirrors::Auto, true, &["a"]), [uri("b"), uri("loc"), uri("a")]);
@@ -387,8 +386,7 @@ mod tests {
 
     #[test]
     fn mementos_follow_current_places_and_come_first_for_the_past() {
-        let mut spec =
-            FetchSpec { mementos: vec![uri("memento")], timegate: Some(uri("gate")), ..spec(&[(1, "mirror")]) };
+        let mut spec = FetchSpec { mementos: vec![uri("memento")], timegate: Some(uri("gate")), ..spec(&["mirror"]) };
         let versions = [uri("memento"), uri("gate")];
         assert_eq!(order(&spec, Mirrors::Auto, false, &[]), [uri("loc"), uri("mirror"), uri("memento")]);
 
@@ -406,7 +404,7 @@ mod tests {
     #[test]
     fn a_member_comes_at_its_turn_and_first_for_the_past() {
         let member = PackageMember { package: uri("package"), path: "/a".into() };
-        let mut spec = FetchSpec { member: Some(member), mementos: vec![uri("memento")], ..spec(&[(1, "mirror")]) };
+        let mut spec = FetchSpec { member: Some(member), mementos: vec![uri("memento")], ..spec(&["mirror"]) };
         let proof = Proof { vouched: true, earlier: false };
         let order = |spec: &FetchSpec, turn| hosts(&places(spec, Mirrors::Auto, proof, turn, &|_| false));
         let current = [uri("mirror"), uri("loc")];

@@ -421,7 +421,7 @@ async fn mirrors_are_asked_in_their_order_and_when_others_fail() {
         _ => Reply::status(404),
     });
     let mounted = Mounted::plain(&server);
-    let mirrors = |names: &[&str]| (1..).zip(names.iter().map(|name| server.uri(name))).collect::<Vec<_>>();
+    let mirrors = |names: &[&str]| names.iter().map(|name| server.uri(name)).collect::<Vec<_>>();
     let asked = |from: usize| -> Vec<String> { server.received()[from..].iter().map(|r| r.path.clone()).collect() };
 
     let first = FetchSpec { mirrors: mirrors(&["/wrong", "/none", "/right"]), ..vouched(&server, &body) };
@@ -491,7 +491,7 @@ async fn a_read_gives_right_bytes_or_an_error_under_random_faults() {
             }
         });
         let mounted = Mounted::plain(&server);
-        let spec = FetchSpec { mirrors: vec![(1, server.uri("/mirror"))], ..vouched(&server, &body) };
+        let spec = FetchSpec { mirrors: vec![server.uri("/mirror")], ..vouched(&server, &body) };
 
         for round in 0..3 {
             let offset = u64::from(bytes(1, seed << 16 | round)[0]) * 1600;
@@ -518,8 +518,7 @@ async fn bytes_newer_than_the_list_are_counted_and_shown_on_request() {
             });
             let mut mounted = Mounted::new(&server, |config| config.unannounced = unannounced);
             let listed_at = if newer { at("2020-01-01T00:00:00Z") } else { at("2020-01-03T00:00:00Z") };
-            let spec =
-                FetchSpec { listed_at, mirrors: vec![(1, server.uri("/mirror"))], ..vouched(&server, b"old bytes") };
+            let spec = FetchSpec { listed_at, mirrors: vec![server.uri("/mirror")], ..vouched(&server, b"old bytes") };
 
             let read = mounted.read_all(&spec).await;
 

@@ -131,7 +131,7 @@ async fn a_mount_of_an_earlier_time_never_shows_current_bytes() {
     assert_eq!(paths(&server).iter().filter(|path| *path == "/a").count(), 0);
 
     let later = FetchSpec { mementos: vec![server.uri("/m/listed")], ..then.clone() };
-    let unproved = FetchSpec { mirrors: vec![(1, server.uri("/m/earlier"))], ..then.clone() };
+    let unproved = FetchSpec { mirrors: vec![server.uri("/m/earlier")], ..then.clone() };
     for (ino, spec) in [(6, then.clone()), (7, later), (8, unproved)] {
         assert!(matches!(read(ino, spec).await, Err(ContentError::Unarchived { .. })));
     }
@@ -194,7 +194,7 @@ async fn mirrors_that_failed_or_sent_wrong_bytes_are_asked_last() {
     let content = Content::open(config, client.unwrap(), Handle::current(), sender).unwrap();
     let resource = |ino: u64, path: &str| FetchSpec {
         ino: Ino(ino),
-        mirrors: vec![(1, dead.uri(path)), (2, lying.uri(path))],
+        mirrors: vec![dead.uri(path), lying.uri(path)],
         hashes: vec![digest(Algorithm::Sha256, &body)],
         ..bare(&server, path)
     };

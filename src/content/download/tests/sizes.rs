@@ -164,7 +164,7 @@ async fn a_mirror_has_the_size_where_loc_fails() {
         _ => Reply::status(404),
     });
     let mounted = Mounted::plain(&server);
-    let spec = FetchSpec { mirrors: vec![(1, server.uri("/mirror"))], ..bare(&server, "/a") };
+    let spec = FetchSpec { mirrors: vec![server.uri("/mirror")], ..bare(&server, "/a") };
 
     assert_eq!(mounted.size(&spec).await.unwrap(), 1_000);
     assert_eq!(mounted.read_all(&spec).await.unwrap(), body);

@@ -392,8 +392,7 @@ async fn a_mirror_completes_a_stream_if_it_agrees() {
         _ => Reply::status(404),
     });
     let mounted = Mounted::plain(&server);
-    let spec =
-        FetchSpec { mirrors: vec![(1, server.uri("/first")), (2, server.uri("/mirror"))], ..vouched(&server, &body) };
+    let spec = FetchSpec { mirrors: vec![server.uri("/first"), server.uri("/mirror")], ..vouched(&server, &body) };
     assert_eq!(mounted.read(&spec, 0, 10).await.unwrap(), body[..10]);
     gate.open();
 

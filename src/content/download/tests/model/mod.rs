@@ -235,7 +235,7 @@ impl World {
         let is_right = self.is_honest || self.random.chance(75);
         let published = if is_right { current } else { self.random.below(bodies.len() as u64) as usize };
         if has_mirror {
-            spec.mirrors = vec![(1, uri(places[1]))];
+            spec.mirrors = vec![uri(places[1])];
         }
         if self.random.chance(60) {
             spec.length = Some(bodies[published].length());
