@@ -1,7 +1,10 @@
-//! The form of a resource's bytes on their way: as a read returns them, or in a content coding.
+//! The form of a resource's bytes on their way, as it is requested: as a read returns them, or in a content coding.
 
 use super::coding::Coding;
 use super::{ContentError, FetchSpec};
+use crate::document::Uri;
+use crate::source::http::{Priority, Request};
+use std::time::Duration;
 
 /// The fault of an answer in a content coding that was not requested.
 pub(super) fn unasked(coding: &str) -> String {
@@ -22,6 +25,17 @@ fn is_same_coding(one: &str, other: &str) -> bool {
 pub(super) fn published_coding(spec: &FetchSpec) -> Option<&str> {
     let coding = spec.encoding.as_deref().map(str::trim);
     coding.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity"))
+}
+
+/// A request for the resource at `location`, in its published type and coding.
+pub(super) fn request(spec: &FetchSpec, location: &Uri, within: Duration, priority: Priority) -> Request {
+    let mut request = Request::get(location.clone(), within);
+    request.accept = spec.media_type.clone();
+    if let Some(coding) = published_coding(spec) {
+        request.accept_encoding = coding.into();
+    }
+    request.priority = priority;
+    request
 }
 
 /// Returns whether the published length counts coded bytes, so that the size shown is another.

@@ -2,13 +2,13 @@
 //! compared with their digests. No reader waits for it.
 
 use super::fixity::{Expected, Seen, Verdict, Verifier, judge};
-use super::form::{Form, is_decoded, published_coding, soft_failure, unasked};
+use super::form::{Form, is_decoded, published_coding, request, soft_failure, unasked};
 use super::store::{BLOCK, Inventory, Object, ObjectKey, Removal};
 use super::{Content, FetchSpec, Verified};
 use crate::document::{Algorithm, Digest, PackageMember};
 use crate::platform::error_chain::chain;
 use crate::platform::scheduling::over_bytes;
-use crate::source::http::{Client, HttpError, Request};
+use crate::source::http::{Client, HttpError, Priority};
 use crate::source::zip::{PackageError, Packages};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -175,11 +175,7 @@ async fn asked_by_uri(
     patience: Duration,
     received: &AtomicU64,
 ) -> Result<Asked, HttpError> {
-    let mut request = Request::get(spec.uri.clone(), patience);
-    request.accept = spec.media_type.clone();
-    if let Some(coding) = published_coding(spec) {
-        request.accept_encoding = coding.into();
-    }
+    let mut request = request(spec, &spec.uri, patience, Priority::default());
     // An audit asks the Source and not a cache between.
     request.no_cache = true;
     let mut response = client.send(request).await?;

@@ -2,10 +2,10 @@
 
 use super::object::Origin;
 use super::plan::{Failure, Place};
-use super::promise::{Disagreement, Head, Promise, request};
+use super::promise::{Disagreement, Head, Promise};
 use super::task::{DownloadTask, Provenance, Stop};
 use crate::content::ContentError;
-use crate::content::form::Form;
+use crate::content::form::{Form, request};
 use crate::content::trust::{Claim, strong};
 use crate::document::Timestamp;
 use crate::source::http::{Request, Response};

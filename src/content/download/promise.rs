@@ -1,22 +1,9 @@
 //! The promise of a response's head: how its bytes relate to those that a read returns, and what they must be.
 
 use crate::content::fixity::Expected;
-use crate::content::form::{Form, published_coding, soft_failure};
+use crate::content::form::{Form, soft_failure};
 use crate::content::{ContentError, FetchSpec};
-use crate::document::Uri;
-use crate::source::http::{Priority, Request, Response, Status};
-use std::time::Duration;
-
-/// A request for the resource at `location`, in its published type and coding.
-pub(super) fn request(spec: &FetchSpec, location: &Uri, within: Duration, priority: Priority) -> Request {
-    let mut request = Request::get(location.clone(), within);
-    request.accept = spec.media_type.clone();
-    if let Some(coding) = published_coding(spec) {
-        request.accept_encoding = coding.into();
-    }
-    request.priority = priority;
-    request
-}
+use crate::source::http::{Response, Status};
 
 /// Announcement of the bytes that follow: the head of a response, or a member's entry in the directory of its package.
 #[derive(Clone, Copy, Debug, Default)]

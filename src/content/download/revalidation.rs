@@ -1,8 +1,8 @@
 //! Asks the Source whether it still has the bytes that were shown or read, in the background.
 
-use super::promise::{Head, request};
+use super::promise::Head;
 use crate::content::fixity::Verifier;
-use crate::content::form::Form;
+use crate::content::form::{Form, request};
 use crate::content::freshness::{Answer, COMPARE_LIMIT, Finding, finding, remaining};
 use crate::content::metadata::Observation;
 use crate::content::{Content, Event, FetchSpec, Verified};
