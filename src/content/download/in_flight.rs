@@ -97,6 +97,17 @@ impl Download {
         self.changes.subscribe()
     }
 
+    /// Waits for the next of the `changes`. False: the time is over in which something must arrive; see [`DownloadState::deadline`].
+    pub(super) async fn next_change(&self, changes: &mut watch::Receiver<()>, begun: Instant, stall: Duration) -> bool {
+        let deadline = self.state().deadline(begun, &self.pause, stall);
+        if Instant::now() >= deadline {
+            return false;
+        }
+        // The next look shows whether it passed or something changed.
+        let _ = timeout_at(deadline.into(), changes.changed()).await;
+        true
+    }
+
     /// Waits until an attempt is not under way any more.
     pub(super) async fn until_over(&self, attempt: u64) {
         let mut changes = self.changes();
@@ -243,38 +254,6 @@ impl Download {
     /// How the download ended, if it did.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         self.state().outcome().cloned()
-    }
-}
-
-/// The patience of who waits for a download: its deadline counts from the beginning, from the last progress of the object, or from the end of
-/// a known pause.
-pub(super) struct Patience<'d> {
-    download: &'d Download,
-    changes: watch::Receiver<()>,
-    begun: Instant,
-    /// See [`DownloadState::deadline`].
-    stall: Duration,
-    /// The known pauses that are over, or were at the beginning.
-    paused: Duration,
-}
-
-impl Patience<'_> {
-    pub(super) fn new(download: &Download, begun: Instant, stall: Duration) -> Patience<'_> {
-        Patience { download, changes: download.changes(), begun, stall, paused: download.pause().total() }
-    }
-
-    /// Waits until something has changed since the wait before, or the deadline has passed. False: it had passed already.
-    pub(super) async fn next_change(&mut self) -> bool {
-        if self.download.pause().rises_above(&mut self.paused) {
-            self.begun = Instant::now();
-        }
-        let deadline = self.download.state().deadline(self.begun, self.stall);
-        if Instant::now() >= deadline {
-            return false;
-        }
-        // The next look shows whether it passed or something changed.
-        let _ = timeout_at(deadline.into(), self.changes.changed()).await;
-        true
     }
 }
 

@@ -53,7 +53,7 @@ use crate::source::http::Requester;
 use attempts::RunningDownload;
 use bytes::Bytes;
 use demand::Bounds;
-use in_flight::{Joining, Patience};
+use in_flight::Joining;
 use outcome::Ended;
 use state::{Here, Look};
 use std::collections::HashSet;
@@ -263,8 +263,8 @@ impl Content {
         download.run_by(task.abort_handle());
     }
 
-    /// Waits until `download` has the bytes `(offset, length)`, as long as something arrives. All that a read tries has one [`Patience`],
-    /// since it has `begun`.
+    /// Waits until `download` has the bytes `(offset, length)`, as long as something arrives. All that a read tries has one deadline, which
+    /// counts from when it has `begun`, from the last progress of its object, or from the end of a known pause.
     async fn wait(
         self: &Arc<Self>,
         (spec, requester): (&FetchSpec, Requester),
@@ -273,7 +273,7 @@ impl Content {
         begun: Instant,
     ) -> Result<Found, ContentError> {
         let (mut requested, mut failed, mut refused, mut damaged) = (HashSet::new(), 0, None, 0);
-        let mut patience = Patience::new(download, begun, self.config.stall);
+        let mut changes = download.changes();
         loop {
             match download.look(offset, length, failed < FAILED_EXTENTS, refused) {
                 Look::Ended(Ok(object)) => return Ok(Found::Object(object)),
@@ -300,7 +300,7 @@ impl Content {
                     self.fetch_extent(spec, download, extent, requester);
                 }
                 Look::Wait => {
-                    if !patience.next_change().await {
+                    if !download.next_change(&mut changes, begun, self.config.stall).await {
                         return Err(ContentError::Stalled { uri: spec.uri.clone() });
                     }
                 }

@@ -1,7 +1,7 @@
 //! Prefetches: into the cache folder alone, with the lowest priority.
 
 use super::Joined;
-use super::in_flight::{Joining, Patience};
+use super::in_flight::Joining;
 use super::object::CachedObject;
 use crate::content::store::Moment;
 use crate::content::{Content, ContentError, FetchSpec};
@@ -86,7 +86,7 @@ impl Content {
         }
         let Joined::UnderWay(waiting) = self.join(spec, joining)? else { return Ok(None) };
         let download = &waiting.download;
-        let mut patience = Patience::new(download, Instant::now(), self.config.stall);
+        let (mut changes, begun) = (download.changes(), Instant::now());
         loop {
             match download.outcome() {
                 Some(Ok(CachedObject::Store(object))) => return Ok(Some(object.length())),
@@ -97,7 +97,7 @@ impl Content {
             if download.state().length().is_some_and(|bytes| bytes > most) {
                 return Ok(None);
             }
-            if !patience.next_change().await {
+            if !download.next_change(&mut changes, begun, self.config.stall).await {
                 return Err(ContentError::Stalled { uri: spec.uri.clone() });
             }
         }

@@ -8,6 +8,7 @@ use crate::content::blocks::memory::WINDOW;
 use crate::content::blocks::{BlockMap, Sink};
 use crate::content::fixity::{BLOCK, BlockDigests, WHOLE_LIMIT};
 use crate::content::trust::{Claim, Progress, Refusal, Trust, VersionId, Withheld};
+use crate::source::http::KnownPause;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -92,6 +93,8 @@ pub(in crate::content) struct DownloadState {
     received: Option<u64>,
     /// When more was received than by any attempt before.
     moved: Instant,
+    /// The known pause when a deadline was last asked for.
+    paused: Duration,
     /// When a reader asked for bytes.
     pub(super) last_read: Instant,
     outcome: Option<Outcome>,
@@ -112,6 +115,7 @@ impl DownloadState {
             trust: Trust::new(fixity, Arc::clone(&folder)),
             received: None,
             moved: now,
+            paused: Duration::ZERO,
             last_read: now,
             outcome: None,
             bounds,
@@ -181,9 +185,13 @@ impl DownloadState {
         self.moved = Instant::now();
     }
 
-    /// The end of a wait that has `begun`, unless something arrives; `stall`: for a server that has answered. A first request may wait for a
-    /// permit half as long again: others occupy the host, which is not silent, and the request has its own deadline.
-    pub(super) fn deadline(&self, begun: Instant, stall: Duration) -> Instant {
+    /// The end of a wait that has `begun`, where nothing arrives. While a known `pause` rises no server is silent. `stall` is for a server that
+    /// has answered. A first request may wait for a permit half as long again: others occupy the host, which is not silent, and the request
+    /// has its own deadline.
+    pub(super) fn deadline(&mut self, begun: Instant, pause: &KnownPause, stall: Duration) -> Instant {
+        if pause.rises_above(&mut self.paused) {
+            self.touch();
+        }
         self.moved.max(begun) + if self.received.is_none() { stall.mul_f32(1.5) } else { stall }
     }
 
