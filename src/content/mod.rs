@@ -252,10 +252,10 @@ impl Content {
 
     /// Bytes that the cache folder may take.
     pub fn quota(&self) -> u64 {
-        self.local.store.quota()
+        self.local.store.quota
     }
 
-    /// Evicts for a writer below `folder`; see [`store::Store::give_up`].
+    /// Evicts for a writer below `folder`; see `Cache::give_up`.
     pub fn give_up(&self, folder: &Path, bytes: u64) -> u64 {
         self.local.store.give_up(folder, bytes)
     }
@@ -293,7 +293,7 @@ impl Content {
         drop(failures);
         let cache = self.local.store.recorded_usage();
         let (objects, bytes, quota) = (cache.objects, cache.bytes, cache.quota);
-        let write_failure = self.local.store.write_failure();
+        let write_failure = self.local.store.failures.lasting();
         Metrics { objects, bytes, quota, cooling, write_failure, ..self.counters.snapshot() }
     }
 

@@ -235,7 +235,7 @@ impl Content {
 
     /// See [`Bounds`]: parts of what the cache folder may take.
     fn bounds(&self) -> Bounds {
-        let quota = self.local.store.quota();
+        let quota = self.local.store.quota;
         Bounds {
             unread: (quota / 8).clamp(*UNREAD.start(), *UNREAD.end()),
             unsized_body: (quota / 4).max(LEAST_UNSIZED),
@@ -339,7 +339,7 @@ impl Content {
     }
 
     pub(super) fn no_room(&self) -> ContentError {
-        let failing = self.local.store.write_failure().map(|failure| io::Error::other(failure.why));
+        let failing = self.local.store.failures.lasting().map(|failure| io::Error::other(failure.why));
         self.unreadable(failing.unwrap_or_else(|| io::ErrorKind::StorageFull.into()))
     }
 }

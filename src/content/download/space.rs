@@ -22,9 +22,8 @@ impl DownloadTask {
         if self.intake.received > 0 || self.sink() == Sink::Memory {
             return Ok(());
         }
-        if let Some(failure) =
-            self.content.local.store.write_failure().filter(|_| self.content.local.store.is_failing())
-        {
+        let failures = &self.content.local.store.failures;
+        if let Some(failure) = failures.lasting().filter(|_| failures.is_lasting(Instant::now())) {
             return self.find_room(WriteError::Failing(failure.why)).await;
         }
         let length = self.spec.length.or(self.shown).filter(|length| *length > WHOLE_LIMIT);
@@ -42,7 +41,7 @@ impl DownloadTask {
     /// Turns to memory for bytes that cannot be kept on the disk, where there is room for them. Else the download fails.
     pub(super) async fn find_room(&mut self, error: WriteError) -> Result<(), Ended> {
         if let WriteError::Store(error) = &error {
-            self.content.local.store.write_failed(error);
+            self.content.local.store.failures.failed(error);
         }
         if self.download.demanded().is_none() {
             // No reader waits for the bytes themselves.

@@ -48,11 +48,12 @@ use pins::PinFolder;
 use removal::is_unexpected;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The quota where none is given, unless a tenth of the free space is less.
 const DEFAULT_QUOTA: u64 = 10 << 30;
@@ -68,7 +69,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Usage {
     /// Whole objects.
     pub objects: u64,
-    /// Bytes in allocated blocks: objects, partials, the index, and a folder that counts too ([`Store::count_folder`]).
+    /// Bytes in allocated blocks: objects, partials, the index, and a folder that counts too ([`Cache::count_folder`]).
     pub bytes: u64,
     /// Bytes that the folder may take.
     pub quota: u64,
@@ -151,7 +152,8 @@ pub struct WriteFailure {
     pub why: String,
 }
 
-/// The objects of a cache folder, which any number of mounts and processes may share.
+/// The objects of a cache folder, which any number of mounts and processes may share. It owns the threads that look after the
+/// cache, and begins what is written to it; all else is asked of the [`Cache`] itself.
 pub struct Store {
     cache: Arc<Cache>,
     /// Never held while a lock of `Cache` is taken.
@@ -199,37 +201,11 @@ impl Store {
         Ok(Arc::new(store))
     }
 
-    /// Counts the files below `folder`, which is not the cache's own, in the quota too, up to half of it. Measured in the
-    /// background, soon and then each minute.
-    pub fn count_folder(&self, folder: &Path) {
-        self.cache.count(folder);
-    }
-
     fn spawn(&self, name: &str, work: impl FnOnce(Arc<Cache>) + Send + 'static) -> Result<(), StoreError> {
         let cache = Arc::clone(&self.cache);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(cache));
         lock(&self.threads).push(thread.map_err(io_error(&self.cache.folder))?);
         Ok(())
-    }
-
-    /// The whole object of that name, or `None`: absent, or not whole and so removed. Opens a file at most.
-    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
-        self.cache.get(key)
-    }
-
-    /// Gets an object without waiting for the disk: an error where it has to be waited for.
-    pub fn get_in_memory(&self, key: &ObjectKey) -> io::Result<Option<Arc<Object>>> {
-        self.cache.get_in_memory(key)
-    }
-
-    /// Gets an object without counting this as a use; it is not kept open.
-    pub fn peek(&self, key: &ObjectKey) -> Option<Arc<Object>> {
-        self.cache.peek(key)
-    }
-
-    /// Returns whether there is a file for it, which is not opened.
-    pub fn has(&self, key: &ObjectKey) -> bool {
-        self.cache.has(key)
     }
 
     /// Bytes that the partial of `key` takes, without opening it.
@@ -272,21 +248,6 @@ impl Store {
             Some(length) if !self.cache.could_hold(object::footprint(length)) => Err(self.cache.full()),
             _ => Ok(()),
         }
-    }
-
-    /// A writer could not keep its bytes for this reason.
-    pub fn write_failed(&self, error: &StoreError) {
-        self.cache.failures.failed(error);
-    }
-
-    /// Returns whether the last writer could not write. One caller in a while gets false, to try again.
-    pub fn is_failing(&self) -> bool {
-        self.cache.failures.is_lasting(Instant::now())
-    }
-
-    /// The failure to write, as long as it lasts.
-    pub fn write_failure(&self) -> Option<WriteFailure> {
-        self.cache.failures.lasting()
     }
 
     /// Opens or makes a file and locks it; `None`: another one holds its lock.
@@ -339,25 +300,6 @@ impl Store {
         Some((partial, accepted?))
     }
 
-    /// Removes an object whose bytes turned out not to be the Source's. Open readers keep their descriptors.
-    pub fn remove(&self, key: &ObjectKey) {
-        self.cache.pins.remove(key);
-        self.cache.remove(key);
-    }
-
-    /// Evicts the least recently used, so many bytes, for a writer below `folder`. How many went: none where that is on another
-    /// file system, or where all that is here would not do.
-    pub fn give_up(&self, folder: &Path, bytes: u64) -> u64 {
-        let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
-        let is_same = device(folder).is_some_and(|there| Some(there) == device(&self.cache.folder));
-        if is_same { self.cache.give_up(bytes) } else { 0 }
-    }
-
-    /// Evicts the object, and its partial if no process writes it; not what is pinned. Open readers keep their descriptors.
-    pub fn evict(&self, key: &ObjectKey) -> Evicted {
-        self.cache.evict_one(key)
-    }
-
     /// Keeps the object, if it is here, readable by this process until [`Store::unpin`], even if another evicts it. Not counted:
     /// one `unpin` ends any number of pins. False: it was not here.
     pub fn pin(&self, key: &ObjectKey) -> bool {
@@ -367,16 +309,6 @@ impl Store {
     /// See [`Store::pin`].
     pub fn unpin(&self, key: &ObjectKey) {
         self.cache.pins.remove(key);
-    }
-
-    /// Bytes that the folder may take.
-    pub fn quota(&self) -> u64 {
-        self.cache.quota
-    }
-
-    /// Measures the folder that counts too ([`Store::count_folder`]).
-    pub fn measure(&self) {
-        self.cache.measure_counted();
     }
 
     /// Returns what the folder holds, all processes counted. What is pending is recorded first, and what is beyond the quota evicted.
@@ -399,6 +331,14 @@ impl Store {
             }
         }
         self.cache.pins.close();
+    }
+}
+
+impl Deref for Store {
+    type Target = Cache;
+
+    fn deref(&self) -> &Cache {
+        &self.cache
     }
 }
 

@@ -127,7 +127,7 @@ mod tests {
                 places(&place, kind);
                 keep(&disk, &key);
                 assert_eq!(&disk.get(&key).unwrap().read(0, 100).unwrap()[..], BYTES, "{kind} at {}", place.display());
-                disk.remove(&key);
+                disk.evict(&key);
             }
         }
         let moved: Vec<_> =

@@ -13,7 +13,7 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// The failure that lasts.
 #[derive(Default)]
-pub(in crate::content::store) struct WriteFailures(Mutex<Option<Lasting>>);
+pub(in crate::content) struct WriteFailures(Mutex<Option<Lasting>>);
 
 struct Lasting {
     failure: WriteFailure,
@@ -25,7 +25,7 @@ struct Lasting {
 
 impl WriteFailures {
     /// A write failed. A folder without room is not a failure: other objects may have room. Nor are descriptors that are short.
-    pub(in crate::content::store) fn failed(&self, error: &StoreError) {
+    pub(in crate::content) fn failed(&self, error: &StoreError) {
         match error {
             StoreError::Io { cause, .. } if !is_shortage(cause) => {}
             StoreError::Index { .. } => {}
@@ -51,12 +51,12 @@ impl WriteFailures {
     }
 
     /// The failure that lasts.
-    pub(in crate::content::store) fn lasting(&self) -> Option<WriteFailure> {
+    pub(in crate::content) fn lasting(&self) -> Option<WriteFailure> {
         lock(&self.0).as_ref().map(|lasting| lasting.failure.clone())
     }
 
     /// Returns whether the folder is better not written now. One caller in a while learns that it is to try.
-    pub(in crate::content::store) fn is_lasting(&self, now: Instant) -> bool {
+    pub(in crate::content) fn is_lasting(&self, now: Instant) -> bool {
         match &mut *lock(&self.0) {
             Some(lasting) if now >= lasting.next => {
                 lasting.next = now + RETRY;

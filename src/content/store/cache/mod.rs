@@ -38,16 +38,17 @@ const MOST_OPEN: usize = 256;
 /// How the free bytes of the file system are asked.
 pub(super) type FreeSpace = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
 
-/// The state that [`super::Store`] and its partials share.
+/// The cache folder for its readers: the state that [`super::Store`] and its partials share.
 ///
 /// Invariants: `Pending::bytes` is what has been charged and is not in the index yet (over-estimated while a flush runs, never under);
 /// every file below `objects/` was complete when it got its name; a file that is locked is never removed by eviction; a use of an
 /// object is recorded at the next flush, or when it is kept open no longer, unless it is used in that very moment.
 /// Lock order: `evicting`, `flushing`, then one of `pending`, that of `open`, that of `pins`, `unsynced`, `stopped`, which are never
 /// held together; those of `failures` and `unremovable` alone. A reader of an object that is kept open takes that of `open` alone.
-pub(super) struct Cache {
+pub struct Cache {
     pub(super) folder: PathBuf,
-    pub(super) quota: u64,
+    /// Bytes that the folder may take.
+    pub quota: u64,
     reserve: u64,
     free_space: FreeSpace,
     pub(super) index: Arc<LruIndex>,
@@ -62,7 +63,7 @@ pub(super) struct Cache {
     flushing: Mutex<()>,
     pending: Mutex<Pending>,
     open: OpenObjects,
-    pub(super) failures: WriteFailures,
+    pub(in crate::content) failures: WriteFailures,
     /// Damaged objects whose files cannot be removed.
     unremovable: Mutex<HashSet<ObjectKey>>,
     unsynced: Mutex<Vec<Arc<Object>>>,
@@ -128,14 +129,15 @@ impl Cache {
         Arc::clone(&self.on_damage)
     }
 
-    /// Counts a folder in the quota too, from the next measure on.
-    pub(super) fn count(&self, folder: &Path) {
+    /// Counts the files below `folder`, which is not the cache's own, in the quota too, up to half of it. Measured in the
+    /// background, soon and then each minute.
+    pub fn count_folder(&self, folder: &Path) {
         // A second one would be of the same mount.
         let _ = self.counted.set(folder.to_owned());
     }
 
-    /// Measures the counted folder; whether there is one.
-    pub(super) fn measure_counted(&self) -> bool {
+    /// Measures the folder that counts too ([`Cache::count_folder`]); whether there is one.
+    pub fn measure(&self) -> bool {
         let Some(folder) = self.counted.get() else { return false };
         self.counted_bytes.store(allocated_below(folder), Ordering::Relaxed);
         true
@@ -146,8 +148,8 @@ impl Cache {
         [self.path(&key.object_name()), self.pins.path(key)]
     }
 
-    /// See [`super::Store::get`].
-    pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+    /// The whole object of that name, or `None`: absent, or not whole and so removed. Opens a file at most.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         let object = match self.whole_open(key) {
             Some(object) => object,
             None => {
@@ -160,8 +162,8 @@ impl Cache {
         Some(object)
     }
 
-    /// See [`super::Store::get_in_memory`].
-    pub(super) fn get_in_memory(&self, key: &ObjectKey) -> io::Result<Option<Arc<Object>>> {
+    /// Gets an object without waiting for the disk: an error where it has to be waited for.
+    pub fn get_in_memory(&self, key: &ObjectKey) -> io::Result<Option<Arc<Object>>> {
         let object = match self.whole_open(key) {
             Some(object) => object,
             None => {
@@ -189,13 +191,13 @@ impl Cache {
         Ok(None)
     }
 
-    /// See [`super::Store::peek`].
-    pub(super) fn peek(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+    /// Gets an object without counting this as a use; it is not kept open.
+    pub fn peek(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.whole_open(key).or_else(|| self.open_whole(key))
     }
 
-    /// See [`super::Store::has`].
-    pub(super) fn has(&self, key: &ObjectKey) -> bool {
+    /// Returns whether there is a file for it, which is not opened.
+    pub fn has(&self, key: &ObjectKey) -> bool {
         let is_file = |path: PathBuf| std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file());
         self.whole_open(key).is_some() || self.paths(key).into_iter().any(is_file)
     }
@@ -321,8 +323,8 @@ impl Cache {
         self.note_gone(&name, bytes.unwrap_or(0));
     }
 
-    /// See [`super::Store::evict`].
-    pub(super) fn evict_one(&self, key: &ObjectKey) -> Evicted {
+    /// Evicts the object, and its partial if no process writes it; not what is pinned. Open readers keep their descriptors.
+    pub fn evict(&self, key: &ObjectKey) -> Evicted {
         let remove = |name: String| {
             let evicted = self.evict_file(&name);
             if let Evicted::Bytes(bytes) = evicted {
@@ -380,7 +382,7 @@ impl Cache {
             if stopped {
                 return self.flush();
             }
-            if measured.is_none_or(|at| at.elapsed() >= MEASURED_EVERY) && self.measure_counted() {
+            if measured.is_none_or(|at| at.elapsed() >= MEASURED_EVERY) && self.measure() {
                 measured = Some(Instant::now());
             }
             self.write_down();

@@ -9,6 +9,7 @@ use super::{Cache, TICK};
 use crate::content::fixity::WHOLE_LIMIT;
 use std::io;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -167,18 +168,23 @@ impl Cache {
             released.shown(free);
             match self.excess(needed, free.saturating_add(released.bytes)) {
                 0 => return Ok(()),
-                excess if self.evict(&mut released, excess, policy) == 0 => return Err(self.full()),
+                excess if self.evict_oldest(&mut released, excess, policy) == 0 => return Err(self.full()),
                 _ => {}
             }
         }
     }
 
-    /// Evicts as many bytes for others that write to the same file system; how many went, none where it has fewer.
-    pub(in crate::content::store) fn give_up(&self, bytes: u64) -> u64 {
+    /// Evicts the least recently used, so many bytes, for a writer below `folder`. How many went: none where that is on another
+    /// file system, or where all that is here would not do.
+    pub fn give_up(&self, folder: &Path, bytes: u64) -> u64 {
+        let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
+        if device(folder).is_none_or(|there| Some(there) != device(&self.folder)) {
+            return 0;
+        }
         let mut released = self.evicting();
         // While it is recorded what is pending counts twice.
         self.flush();
-        if self.sums().bytes < bytes { 0 } else { self.evict(&mut released, bytes, EvictionPolicy::Any) }
+        if self.sums().bytes < bytes { 0 } else { self.evict_oldest(&mut released, bytes, EvictionPolicy::Any) }
     }
 
     /// Bytes that must go before `needed` more fit; `free`: those that are free, or will be soon.
@@ -202,7 +208,7 @@ impl Cache {
 
     /// Evicts files of `bytes` in all and a tenth of what is left, so that the next writes need not evict again;
     /// oldest first. How many bytes went.
-    fn evict(&self, released: &mut Released, bytes: u64, policy: EvictionPolicy) -> u64 {
+    fn evict_oldest(&self, released: &mut Released, bytes: u64, policy: EvictionPolicy) -> u64 {
         // What is pending decides too which are the oldest.
         self.flush();
         released.shown(self.free());
@@ -236,7 +242,7 @@ impl Cache {
                 // Another thread may have evicted while this one waited.
                 outcome = write();
                 if is_without_room(&outcome) {
-                    match self.evict(&mut released, 1, policy) {
+                    match self.evict_oldest(&mut released, 1, policy) {
                         0 => return Err(self.full()),
                         _ => continue,
                     }
@@ -267,7 +273,7 @@ mod tests {
         let [(evicted, first), (removed, second)] = [1, 2].map(put);
         assert!(first.upgrade().is_some() && second.upgrade().is_some(), "kept open");
 
-        assert!(matches!(disk.cache.evict_one(&evicted), Evicted::Bytes(_)));
+        assert!(matches!(disk.evict(&evicted), Evicted::Bytes(_)));
         disk.cache.remove(&removed);
 
         assert!(first.upgrade().is_none() && second.upgrade().is_none());

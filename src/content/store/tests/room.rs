@@ -1,6 +1,7 @@
 //! Quota, reserve, and what goes for what is written.
 
 use super::*;
+use std::time::Instant;
 
 /// Promise 5: the cache keeps to its quota, and across restarts the least recently used go first.
 #[test]
@@ -65,7 +66,7 @@ fn an_object_that_cannot_fit_is_full_and_evicts_nothing() {
 
     std::fs::write(counted.path().join("catalog"), bytes(9, 40 * MIB)).unwrap();
     disk.count_folder(counted.path());
-    assert!(disk.cache.measure_counted());
+    assert!(disk.measure());
     assert!(holds(50 * MIB) && !holds(70 * MIB), "a catalog cannot be evicted");
     free.store(30 * MIB, Ordering::Relaxed);
     assert!(holds(20 * MIB) && !holds(26 * MIB), "30 MiB are free and 4 are its own, of which 10 stay free");
@@ -167,7 +168,7 @@ fn a_counted_folder_leaves_half_of_the_quota_to_objects() {
     let before = recorded(&disk).objects;
 
     disk.count_folder(counted.path());
-    assert!(disk.cache.measure_counted());
+    assert!(disk.measure());
     disk.cache.make_room(0, ANY).unwrap();
 
     let usage = recorded(&disk);
@@ -175,7 +176,7 @@ fn a_counted_folder_leaves_half_of_the_quota_to_objects() {
     assert!(0 < usage.objects && usage.objects < before, "{usage:?}");
     std::fs::write(counted.path().join("catalog"), bytes(9, 20 * MIB)).unwrap();
     disk.count_folder(counted.path());
-    assert!(disk.cache.measure_counted());
+    assert!(disk.measure());
     put(&disk, &key(9), &bytes(9, MIB));
     assert!(disk.get(&key(9)).is_some());
 }
@@ -204,12 +205,12 @@ fn a_failure_to_write_lasts_until_an_object_is_written() {
     let folder = folder();
     let disk = open_with_room(&folder, 10 * MIB);
     let cause = std::io::ErrorKind::ReadOnlyFilesystem.into();
-    disk.write_failed(&StoreError::Io { path: folder.path().to_owned(), cause });
-    assert!(disk.is_failing() && disk.write_failure().is_some());
+    disk.failures.failed(&StoreError::Io { path: folder.path().to_owned(), cause });
+    assert!(disk.failures.is_lasting(Instant::now()) && disk.failures.lasting().is_some());
 
     put(&disk, &key(1), &bytes(1, BLOCK));
 
-    assert!(!disk.is_failing() && disk.write_failure().is_none());
+    assert!(!disk.failures.is_lasting(Instant::now()) && disk.failures.lasting().is_none());
 }
 
 #[test]
