@@ -356,14 +356,6 @@ impl Content {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).forget();
     }
 
-    /// While this is held, a thread that takes a lock of downloads, or learns something, waits. What is known of `known` was committed.
-    #[cfg(test)]
-    pub(crate) fn locked(&self, known: &[Ino]) -> impl Sized {
-        let in_flight = self.table.lock();
-        let others = (self.failures.lock().unwrap(), self.local.served.lock(), self.local.pins.lock());
-        (in_flight, others, self.local.metadata.locked(known))
-    }
-
     /// Writes out what is pending; called once at the end of a mount.
     pub async fn close(&self) {
         if let Some(shared) = &self.shared_cache {

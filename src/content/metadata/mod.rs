@@ -215,15 +215,6 @@ impl LearntMetadata {
         lock(&self.shared.versions).get(&resource).cloned()
     }
 
-    /// While this is held, updates and commits wait. What is known of `known` was committed.
-    #[cfg(test)]
-    pub(super) fn locked(&self, known: &[Ino]) -> impl Sized {
-        while known.iter().any(|ino| self.shared.pending().fresh.contains_key(&ino.0)) {
-            std::thread::sleep(COMMIT_AFTER / 50);
-        }
-        (lock(&self.shared.updates), lock(&self.shared.commits))
-    }
-
     /// Commits what is pending and stops the thread; idempotent. Dropping does the same.
     pub fn close(&self) {
         *lock(&self.shared.closed) = true;

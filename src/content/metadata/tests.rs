@@ -3,6 +3,16 @@
 use super::*;
 use crate::document::Algorithm;
 
+impl LearntMetadata {
+    /// While this is held, updates and commits wait. What is known of `known` was committed.
+    pub(in crate::content) fn locked(&self, known: &[Ino]) -> impl Sized {
+        while known.iter().any(|ino| self.shared.pending().fresh.contains_key(&ino.0)) {
+            std::thread::sleep(COMMIT_AFTER / 50);
+        }
+        (lock(&self.shared.updates), lock(&self.shared.commits))
+    }
+}
+
 fn full() -> Observation {
     let digest = |algorithm: Algorithm| Digest::new(algorithm, &vec![0x5a; algorithm.digest_length()]).unwrap();
     Observation {

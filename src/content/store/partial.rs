@@ -391,16 +391,6 @@ impl Partial {
         written.is_ok() && has_blocks
     }
 
-    /// Ends as by a kill; `noted`: every whole block has its CRC in the file.
-    #[cfg(test)]
-    pub(super) fn kill(self, noted: bool) {
-        if noted {
-            assert!(self.note(&mut self.writer()));
-        }
-        // The destructor leaves an aborted partial as it is.
-        self.state().outcome = PartialOutcome::Aborted;
-    }
-
     fn path(&self) -> PathBuf {
         self.cache.path(&self.name)
     }
@@ -518,6 +508,22 @@ impl Drop for Partial {
             self.cache.charge(&self.name, writer.charged, bytes);
         } else {
             self.remove(&mut writer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Partial {
+        /// Ends as by a kill; `noted`: every whole block has its CRC in the file.
+        pub(in crate::content::store) fn kill(self, noted: bool) {
+            if noted {
+                assert!(self.note(&mut self.writer()));
+            }
+            // The destructor leaves an aborted partial as it is.
+            self.state().outcome = PartialOutcome::Aborted;
         }
     }
 }

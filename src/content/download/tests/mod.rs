@@ -42,6 +42,15 @@ const HANG: Duration = Duration::from_secs(120);
 /// Bytes of an object that is streamed.
 const LARGE: usize = WHOLE_LIMIT as usize + 3 * BLOCK as usize + 12_345;
 
+impl Content {
+    /// While this is held, a thread that takes a lock of downloads, or learns something, waits. What is known of `known` was committed.
+    pub(crate) fn locked(&self, known: &[Ino]) -> impl Sized {
+        let in_flight = self.table.lock();
+        let others = (self.failures.lock().unwrap(), self.local.served.lock(), self.local.pins.lock());
+        (in_flight, others, self.local.metadata.locked(known))
+    }
+}
+
 /// A mount's content and its events.
 struct Mounted {
     content: Arc<Content>,
