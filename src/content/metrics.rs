@@ -92,55 +92,30 @@ pub(super) struct Counters(Mutex<Metrics>);
 impl Counters {
     /// A READ was answered at once.
     pub(super) fn hit(&self, bytes: usize) {
-        let mut metrics = self.metrics();
+        let mut metrics = self.lock();
         metrics.hits += 1;
         metrics.hit_bytes += bytes as u64;
     }
 
     /// A READ that waited got so many bytes, of the shared cache or of the Source.
     pub(super) fn waited(&self, bytes: usize, is_shared: bool) {
-        let mut metrics = self.metrics();
+        let mut metrics = self.lock();
         let Metrics { shared_hits, shared_bytes, misses, miss_bytes, .. } = &mut *metrics;
         let (reads, read) = if is_shared { (shared_hits, shared_bytes) } else { (misses, miss_bytes) };
         *reads += 1;
         *read += bytes as u64;
     }
 
-    /// A READ that waited failed.
-    pub(super) fn read_failed(&self) {
-        self.metrics().failed_reads += 1;
-    }
-
-    /// A download begins.
-    pub(super) fn fetch(&self) {
-        self.metrics().fetches += 1;
-    }
-
-    /// A download brought a whole object.
-    pub(super) fn fetched(&self, bytes: u64) {
-        self.metrics().fetched_bytes += bytes;
-    }
-
     /// A download failed.
     pub(super) fn fetch_failed(&self, spec: &FetchSpec, error: &ContentError) {
-        let mut metrics = self.metrics();
+        let mut metrics = self.lock();
         metrics.failed_fetches += 1;
         metrics.remember(spec, error);
     }
 
-    /// A download met bytes that the Source has not announced yet.
-    pub(super) fn met_unannounced(&self) {
-        self.metrics().unannounced += 1;
-    }
-
-    /// Downloads of such bytes.
-    pub(super) fn unannounced(&self) -> u64 {
-        self.metrics().unannounced
-    }
-
     /// A size was asked for.
     pub(super) fn size(&self, spec: &FetchSpec, outcome: Result<(), &ContentError>) {
-        let mut metrics = self.metrics();
+        let mut metrics = self.lock();
         metrics.sizes += 1;
         if let Err(error) = outcome {
             metrics.failed_sizes += 1;
@@ -148,17 +123,8 @@ impl Counters {
         }
     }
 
-    /// Why this version failed last, among the latest failures.
-    pub(super) fn failure(&self, ino: Ino) -> Option<String> {
-        self.metrics().failures.iter().find(|failed| failed.ino == ino).map(|failed| failed.why.clone())
-    }
-
-    /// The counters; `Content::metrics` adds the cache and the hosts that are asked last.
-    pub(super) fn snapshot(&self) -> Metrics {
-        self.metrics().clone()
-    }
-
-    fn metrics(&self) -> MutexGuard<'_, Metrics> {
+    /// The counters, to add to or to read; `Content::metrics` adds the cache and the hosts that are asked last.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Metrics> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -169,6 +135,11 @@ impl Metrics {
         let answered =
             self.hits.checked_add(self.shared_hits)?.checked_add(self.misses).filter(|answered| *answered > 0)?;
         Some(self.hits as f64 / answered as f64)
+    }
+
+    /// Why this version failed last, among the latest failures.
+    pub(super) fn failure(&self, ino: Ino) -> Option<String> {
+        self.failures.iter().find(|failed| failed.ino == ino).map(|failed| failed.why.clone())
     }
 
     fn remember(&mut self, spec: &FetchSpec, error: &ContentError) {
@@ -206,11 +177,11 @@ mod tests {
             counters.fetch_failed(&spec, &error);
         }
 
-        let metrics = counters.snapshot();
+        let metrics = counters.lock();
 
         assert_eq!((metrics.failures.len(), metrics.failed_fetches), (MOST_FAILURES, 4 * MOST_FAILURES as u64));
         assert_eq!(metrics.failures[0].uri, uri(2 * MOST_FAILURES - 1), "the newest first");
-        assert!(counters.failure(Ino(0)).is_none() && counters.failure(metrics.failures[1].ino).is_some());
+        assert!(metrics.failure(Ino(0)).is_none() && metrics.failure(metrics.failures[1].ino).is_some());
         assert!(metrics.failures.iter().all(|failure| failure.why.len() < 2 * LONGEST_TEXT));
     }
 }

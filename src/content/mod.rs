@@ -277,7 +277,7 @@ impl Content {
 
     /// How often since the start bytes were met that the Source has not announced yet.
     pub fn unannounced(&self) -> u64 {
-        self.counters.unannounced()
+        self.counters.lock().unannounced
     }
 
     /// Measures what the folders of all mounts take, for [`Content::metrics`] to be the same in each of them. Blocks on the disk.
@@ -294,12 +294,13 @@ impl Content {
         let cache = self.local.store.recorded_usage();
         let (objects, bytes, quota) = (cache.objects, cache.bytes, cache.quota);
         let write_failure = self.local.store.failures.lasting();
-        Metrics { objects, bytes, quota, cooling, write_failure, ..self.counters.snapshot() }
+        Metrics { objects, bytes, quota, cooling, write_failure, ..self.counters.lock().clone() }
     }
 
     /// Why the latest read of this version failed, where it is not here whole by now.
     pub fn failure(&self, ino: Ino) -> Option<String> {
-        self.counters.failure(ino).filter(|_| self.state(ino).0 != State::Cached)
+        let why = self.counters.lock().failure(ino)?;
+        (self.state(ino).0 != State::Cached).then_some(why)
     }
 
     /// The bytes that may be downloaded and those that were, where that is bounded.

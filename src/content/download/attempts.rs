@@ -41,7 +41,7 @@ impl RunningDownload {
 
     pub(super) async fn run(self) {
         let RunningDownload { content, spec, download } = &self;
-        content.counters.fetch();
+        content.counters.lock().fetches += 1;
         match DownloadTask::new(Arc::clone(content), spec.clone(), Arc::clone(download)).run().await {
             Ok(completed) => content.completed(spec, download, completed),
             Err(Ended::Failed(error)) => content.failed(spec, download, error),

@@ -22,7 +22,7 @@ impl Content {
     pub(super) fn completed(&self, spec: &FetchSpec, download: &Download, completed: Completed) {
         let ino = spec.ino;
         let size = completed.object.length();
-        self.counters.fetched(size);
+        self.counters.lock().fetched_bytes += size;
         let on_disk = match &completed.object {
             CachedObject::Store(_) => Some(completed.key.clone()),
             CachedObject::Memory(_) => None,
@@ -121,7 +121,7 @@ impl Content {
     /// Counts a failure that the Source has not announced yet; whether its bytes are to be shown.
     fn count_unannounced(&self, error: &ContentError) -> bool {
         let ContentError::Unannounced { shown, .. } = error else { return false };
-        self.counters.met_unannounced();
+        self.counters.lock().unannounced += 1;
         *shown
     }
 
