@@ -38,100 +38,45 @@ fn sum(one: (usize, usize), other: (usize, usize)) -> (usize, usize) {
     (one.0 + other.0, one.1 + other.1)
 }
 
-/// Records of the blocks handed out of large objects: before the verdict of a download that failed, or after one.
-///
-/// Lock order: this first, then the blocks of an inode.
-pub(super) struct ServedBlocks {
-    by_inode: LruCache<Ino, Served>,
-}
-
-impl Default for ServedBlocks {
-    fn default() -> Self {
-        ServedBlocks { by_inode: LruCache::unbounded() }
-    }
-}
-
-impl ServedBlocks {
-    pub(super) fn get(&mut self, ino: Ino) -> Option<Served> {
-        self.by_inode.get(&ino).cloned()
-    }
-
-    /// Returns whether bytes of `ino` were handed out without a verdict.
-    pub(super) fn is_unjudged(&self, ino: Ino) -> bool {
-        self.by_inode.peek(&ino).is_some_and(|served| !served.is_whole)
-    }
-
-    /// Later downloads of `ino` need not be compared with anything.
-    pub(super) fn remove(&mut self, ino: Ino) {
-        self.by_inode.pop(&ino);
-    }
-
-    /// Remembers what was handed out of `ino`. Returns the inodes that are forgotten for it without a verdict: the kernel must not keep
-    /// their pages, with which later ones are no longer compared.
-    #[must_use]
-    pub(super) fn keep(&mut self, ino: Ino, served: Served) -> Vec<Ino> {
-        self.keep_within(ino, served, FILES, DIGESTS)
-    }
-
-    fn keep_within(&mut self, ino: Ino, served: Served, files: usize, digests: usize) -> Vec<Ino> {
-        self.by_inode.put(ino, served);
-        // Counted each time: what is remembered grows while a download is under way.
-        let mut all = self.by_inode.iter().map(|(_, served)| served.held()).fold((0, 0), sum);
-        let is_much = |(in_files, in_memory): (usize, usize)| in_files > files || in_memory > digests;
-        if !is_much(all) {
-            return Vec::new();
-        }
-        // Of what was verified whole the digest is known still, so that goes first.
-        let oldest = self.by_inode.iter().rev().map(|(ino, served)| (*ino, served.is_whole));
-        let mut oldest: Vec<_> = oldest.filter(|(oldest, _)| *oldest != ino).collect();
-        oldest.sort_by_key(|(_, is_whole)| !is_whole);
-        let mut unjudged = Vec::new();
-        for (ino, is_whole) in oldest.into_iter().chain([(ino, false)]) {
-            if !is_much(all) {
-                break;
-            }
-            let Some(dropped) = self.by_inode.pop(&ino) else { continue };
-            let held = dropped.held();
-            all = (all.0 - held.0.min(all.0), all.1 - held.1.min(all.1));
-            if !is_whole && !dropped.is_whole {
-                unjudged.push(ino);
-            }
-        }
-        unjudged
-    }
-}
-
 /// Records of what was handed out of each inode, and of what later reads are told of it.
 ///
-/// Lock order: one of these at a time, the last of all.
-#[derive(Default)]
+/// Lock order: one of these at a time, the last of all but for the blocks of an inode.
 pub(super) struct ServedRecords {
-    blocks: Mutex<ServedBlocks>,
+    /// Blocks handed out of large objects: before the verdict of a download that failed, or after one.
+    blocks: Mutex<LruCache<Ino, Served>>,
     /// Large inodes of which verified bytes were handed out: the kernel may hold any page of them.
     verified: Mutex<InodeSet>,
     /// Poisoned inodes whose event was sent in this mount.
     reminded: Mutex<InodeSet>,
 }
 
+impl Default for ServedRecords {
+    fn default() -> ServedRecords {
+        let blocks = Mutex::new(LruCache::unbounded());
+        ServedRecords { blocks, verified: Mutex::default(), reminded: Mutex::default() }
+    }
+}
+
 impl ServedRecords {
     pub(super) fn get(&self, ino: Ino) -> Option<Served> {
-        self.lock().get(ino)
+        self.lock().get(&ino).cloned()
     }
 
-    /// See [`ServedBlocks::keep`].
+    /// Remembers what was handed out of `ino`. Returns the inodes that are forgotten for it without a verdict: the kernel must not keep
+    /// their pages, with which later ones are no longer compared.
     #[must_use]
     pub(super) fn keep(&self, ino: Ino, served: Served) -> Vec<Ino> {
-        self.lock().keep(ino, served)
+        keep_within(&mut self.lock(), ino, served, FILES, DIGESTS)
     }
 
     /// Returns whether bytes of `ino` were handed out without a verdict.
     pub(super) fn is_unjudged(&self, ino: Ino) -> bool {
-        self.lock().is_unjudged(ino)
+        self.lock().peek(&ino).is_some_and(|served| !served.is_whole)
     }
 
     /// Later downloads of `ino` need not be compared with any block.
     pub(super) fn clear(&self, ino: Ino) {
-        self.lock().remove(ino);
+        self.lock().pop(&ino);
     }
 
     /// Notes that a verified object of `bytes` bytes is handed out.
@@ -157,9 +102,37 @@ impl ServedRecords {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, ServedBlocks> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LruCache<Ino, Served>> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// See [`ServedRecords::keep`]; at most so many `files` and `digests`.
+fn keep_within(blocks: &mut LruCache<Ino, Served>, ino: Ino, served: Served, files: usize, digests: usize) -> Vec<Ino> {
+    blocks.put(ino, served);
+    // Counted each time: what is remembered grows while a download is under way.
+    let mut all = blocks.iter().map(|(_, served)| served.held()).fold((0, 0), sum);
+    let is_much = |(in_files, in_memory): (usize, usize)| in_files > files || in_memory > digests;
+    if !is_much(all) {
+        return Vec::new();
+    }
+    // Of what was verified whole the digest is known still, so that goes first.
+    let oldest = blocks.iter().rev().map(|(ino, served)| (*ino, served.is_whole));
+    let mut oldest: Vec<_> = oldest.filter(|(oldest, _)| *oldest != ino).collect();
+    oldest.sort_by_key(|(_, is_whole)| !is_whole);
+    let mut unjudged = Vec::new();
+    for (ino, is_whole) in oldest.into_iter().chain([(ino, false)]) {
+        if !is_much(all) {
+            break;
+        }
+        let Some(dropped) = blocks.pop(&ino) else { continue };
+        let held = dropped.held();
+        all = (all.0 - held.0.min(all.0), all.1 - held.1.min(all.1));
+        if !is_whole && !dropped.is_whole {
+            unjudged.push(ino);
+        }
+    }
+    unjudged
 }
 
 #[cfg(test)]
@@ -175,8 +148,8 @@ mod tests {
 
     #[test]
     fn what_was_verified_is_forgotten_before_what_was_not() {
-        let mut all = ServedBlocks::default();
-        let mut keep = |ino, served, inodes| all.keep_within(Ino(ino), served, FILES, inodes * (INODE + 5));
+        let mut all = LruCache::unbounded();
+        let mut keep = |ino, served, inodes| keep_within(&mut all, Ino(ino), served, FILES, inodes * (INODE + 5));
         assert_eq!(keep(1, served(5, false), 3), []);
         assert_eq!(keep(2, served(5, true), 3), []);
         assert_eq!(keep(3, served(5, false), 3), []);
@@ -184,13 +157,13 @@ mod tests {
         assert_eq!(keep(4, served(5, false), 3), [], "the verified one may go");
         assert_eq!(keep(5, served(5, false), 3), [Ino(1)], "then the least recent");
         assert_eq!(keep(6, served(500, false), 3), [3, 4, 5, 6].map(Ino), "more than all together may have");
-        assert!(all.get(Ino(6)).is_none());
+        assert!(all.get(&Ino(6)).is_none());
     }
 
     /// A file manager samples a folder of videos: a few blocks of each.
     #[test]
     fn thousands_of_sampled_files_are_remembered() {
-        let mut all = ServedBlocks::default();
+        let all = ServedRecords::default();
         for ino in 1..=8000 {
             assert_eq!(all.keep(Ino(ino), served(8, false)), []);
         }
@@ -200,12 +173,12 @@ mod tests {
     #[test]
     fn descriptors_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let mut all = ServedBlocks::default();
+        let mut all = LruCache::unbounded();
         for ino in 1..=4 {
             let mut long = BlockDigests::default();
             assert!((0..5000).all(|block| long.record(block, &[1], folder.path())));
             let served = Served { blocks: Arc::new(Mutex::new(long)), ..Served::default() };
-            let forgotten = all.keep_within(Ino(ino), served, 3, DIGESTS);
+            let forgotten = keep_within(&mut all, Ino(ino), served, 3, DIGESTS);
             assert_eq!(forgotten, if ino < 4 { vec![] } else { vec![Ino(1)] });
         }
     }
