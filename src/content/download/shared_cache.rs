@@ -19,7 +19,7 @@ impl DownloadTask {
     /// The version as the shared cache has it, verified as if the Source had sent it.
     pub(super) async fn copied(&mut self) -> Result<Completed, Stop> {
         let missing = Stop::Failure(Failure::Refused(self.stalled()));
-        let Some(cache) = self.content.shared_cache.as_ref().map(|shared| Arc::clone(shared.remote())) else {
+        let Some(cache) = self.content.shared_cache.as_ref().map(|shared| Arc::clone(&shared.remote)) else {
             return Err(missing);
         };
         let (body, promise) = match (self.version.shared_copy.clone(), self.version.promise.clone()) {
@@ -38,7 +38,7 @@ impl DownloadTask {
 
     async fn verdict_on_copy(&mut self, promise: Promise, cache: &Remote) -> Result<Completed, Stop> {
         let completed = self.verdict(promise).await?;
-        cache.health().hit();
+        cache.health.hit();
         Ok(Completed { is_shared: true, ..completed })
     }
 
@@ -57,7 +57,7 @@ impl DownloadTask {
         let Some(body) = cache.get(&name, source, length, bytes, priority).await else { return Ok(None) };
         let copy = Arc::clone(body.copy());
         if self.spec.length.is_some_and(|published| published != copy.length) {
-            cache.health().wrong(name.key());
+            cache.health.wrong(name.key());
             return Ok(None);
         }
         if length.is_some_and(|shown| shown != copy.length) {
@@ -81,7 +81,7 @@ impl DownloadTask {
     pub(super) fn note_wrong_copy(&mut self, failure: &Failure) {
         let (Failure::Wrong(error), Some(copy)) = (failure, &self.version.shared_copy) else { return };
         let Some(cache) = self.content.shared_cache.as_ref() else { return };
-        cache.remote().health().wrong(copy.name.key());
+        cache.remote.health.wrong(copy.name.key());
         let is_withheld = self.download.state().trust.withheld().is_some();
         self.wrong_copy = Some(error.clone()).filter(|_| !is_withheld && has_served(&self.download));
     }

@@ -40,7 +40,7 @@ const CLOSING: Duration = Duration::from_secs(5);
 
 /// The shared cache of a mount.
 pub(super) struct SharedCache {
-    remote: Arc<Remote>,
+    pub(super) remote: Arc<Remote>,
     /// `None` where it is only read. A message without an upload ends it.
     queue: Option<mpsc::Sender<Option<Upload>>>,
 }
@@ -66,21 +66,17 @@ impl SharedCache {
         Ok(SharedCache { remote, queue })
     }
 
-    pub(super) fn remote(&self) -> &Arc<Remote> {
-        &self.remote
-    }
-
     /// The verified object `object` is to be uploaded as `name`. `was_here`: it was on this machine before.
     pub(super) fn offer(&self, name: Name, object: ObjectKey, was_here: bool) {
         let Some(queue) = &self.queue else { return };
-        let replaces = self.remote.health().is_wrong(name.key());
+        let replaces = self.remote.health.is_wrong(name.key());
         if queue.try_send(Some(Upload { name, object, replaces, was_here })).is_err() {
-            self.remote.health().dropped();
+            self.remote.health.dropped();
         }
     }
 
     pub(super) fn status(&self) -> SharedCacheStatus {
-        self.remote.health().status()
+        self.remote.health.status()
     }
 
     /// Ends the uploads. Those that wait are given a few seconds.

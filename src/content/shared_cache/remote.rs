@@ -36,11 +36,11 @@ const MORE_CHECKS: u64 = 64 << 10;
 
 /// The store that holds the shared cache.
 pub(in crate::content) struct Remote {
-    store: Arc<dyn ObjectStore>,
+    pub(super) store: Arc<dyn ObjectStore>,
     prefix: Path,
     /// Asks the Source where the store is slow.
     client: Client,
-    health: Arc<Health>,
+    pub(in crate::content) health: Arc<Health>,
     /// Lookups of readers, and those ahead of them.
     looks: [Arc<Semaphore>; 2],
     /// Bodies of a folder at a time: each may hold a thread for good, as a look may. Where there are more, the Source is asked.
@@ -59,14 +59,6 @@ impl Remote {
         let bodies = (config.url.scheme() == "file").then(|| Arc::new(Semaphore::new(most)));
         let health = Arc::new(Health::new(config.url.to_string()));
         Remote { store, prefix, client: client.clone(), health, looks, bodies }
-    }
-
-    pub(in crate::content) fn health(&self) -> &Health {
-        &self.health
-    }
-
-    pub(super) fn store(&self) -> &Arc<dyn ObjectStore> {
-        &self.store
     }
 
     /// Returns the paths of the object and of the CRCs of its blocks.

@@ -73,7 +73,7 @@ impl Uploader {
     }
 
     async fn upload(&self, upload: Upload) {
-        let health = self.remote.health();
+        let health = &self.remote.health;
         let (disk, key) = (Arc::clone(&self.disk), upload.object.clone());
         let opened = tokio::task::spawn_blocking(move || disk.peek(&key)).await.ok().flatten();
         let fits = |object: &Arc<Object>| piece_of(object.length()) <= LARGEST_PIECE;
@@ -102,7 +102,7 @@ impl Uploader {
         // Pieces are put together without a condition, so what another machine has uploaded is looked for first.
         if !upload.replaces && (upload.was_here || length > PIECE) {
             let head = GetOptions { head: true, ..GetOptions::default() };
-            let there = self.within(self.remote.store().get_opts(&path, head)).await;
+            let there = self.within(self.remote.store.get_opts(&path, head)).await;
             if there.is_ok_and(|there| there.meta.size == length) {
                 let (path, source) = (path.to_string(), "another machine has uploaded it".into());
                 return Err(object_store::Error::AlreadyExists { path, source }.into());
@@ -112,7 +112,7 @@ impl Uploader {
             let (bytes, _memory) = self.piece(object, 0, length).await?;
             return self.put_whole(&path, bytes, upload.replaces).await;
         }
-        let begun = self.remote.store().put_multipart_opts(&path, PutMultipartOptions::default());
+        let begun = self.remote.store.put_multipart_opts(&path, PutMultipartOptions::default());
         let mut parts = self.within(begun).await?;
         let sent = async {
             let piece = piece_of(length);
@@ -143,7 +143,7 @@ impl Uploader {
     async fn put_whole(&self, path: &Path, bytes: Bytes, replaces: bool) -> Result<(), SharedError> {
         let mode = if replaces { PutMode::Overwrite } else { PutMode::Create };
         let options = PutOptions { mode, ..PutOptions::default() };
-        self.within(self.remote.store().put_opts(path, bytes.into(), options)).await.map(drop)
+        self.within(self.remote.store.put_opts(path, bytes.into(), options)).await.map(drop)
     }
 
     /// Bytes of an object, checked, and the memory that they take.

@@ -107,7 +107,7 @@ impl LruIndex {
     }
 
     /// Records changes in one commit. The use of a file without a record makes none: a rescan finds the file.
-    pub(super) fn apply(&self, changes: &Changes) -> heed::Result<Sums> {
+    pub(super) fn apply(&self, changes: &Changes) -> heed::Result<()> {
         let mut txn = self.env.write_txn()?;
         let mut sums = self.read_sums(&txn)?;
         for (name, change) in changes {
@@ -211,7 +211,7 @@ impl LruIndex {
             }
         }
         // Hundreds of folders are looked at in a row, and each commit waits for the disk.
-        if differs { self.commit(txn, sums).map(|_| ()) } else { Ok(()) }
+        if differs { self.commit(txn, sums) } else { Ok(()) }
     }
 
     /// Bytes of the environment's own files.
@@ -225,10 +225,9 @@ impl LruIndex {
         Ok(Sums { bytes, objects })
     }
 
-    fn commit(&self, mut txn: RwTxn<'_>, sums: Sums) -> heed::Result<Sums> {
+    fn commit(&self, mut txn: RwTxn<'_>, sums: Sums) -> heed::Result<()> {
         self.database.put(&mut txn, SUMS, &pair(sums.bytes, sums.objects))?;
-        txn.commit()?;
-        Ok(sums)
+        txn.commit()
     }
 
     fn read(&self, txn: &RoTxn<'_>, name: &str) -> heed::Result<Option<IndexedFile>> {

@@ -125,7 +125,7 @@ impl Cache {
         let written = self.index.apply(&changes);
         let mut pending = lock(&self.pending);
         match written {
-            Ok(_) => pending.bytes -= bytes,
+            Ok(()) => pending.bytes -= bytes,
             Err(cause) => {
                 tracing::warn!(%cause, "the LRU index cannot be written");
                 for (name, earlier) in changes {
