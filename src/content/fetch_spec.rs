@@ -74,6 +74,11 @@ impl FetchSpec {
         }
     }
 
+    /// The published digest that says most.
+    pub(super) fn strongest_hash(&self) -> Option<Digest> {
+        self.hashes.iter().max_by_key(|digest| digest.algorithm()).copied()
+    }
+
     /// Returns whether the Source is expected to serve another version than this one under its URI.
     pub fn is_past(&self) -> bool {
         self.as_of.is_some() || self.is_replaced

@@ -180,8 +180,7 @@ impl LocalContent {
 
     /// The digest that distinguishes right bytes from wrong ones: the strongest published, unless fixity is off.
     pub(super) fn vouching_digest(&self, spec: &FetchSpec) -> Option<Digest> {
-        let strongest = spec.hashes.iter().max_by_key(|digest| digest.algorithm());
-        strongest.copied().filter(|_| self.fixity != Fixity::Off)
+        spec.strongest_hash().filter(|_| self.fixity != Fixity::Off)
     }
 
     /// The name of what is downloaded of `spec` until it is whole.

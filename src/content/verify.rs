@@ -223,6 +223,5 @@ pub fn digests_shown(spec: &FetchSpec) -> &[Digest] {
 
 /// Returns the requirements on the bytes of `spec`, by what is published alone.
 pub fn published(spec: &FetchSpec) -> Expected {
-    let strongest = spec.hashes.iter().max_by_key(|digest| digest.algorithm());
-    Expected { length: spec.length, published: strongest.copied(), earlier: None }
+    Expected { length: spec.length, published: spec.strongest_hash(), earlier: None }
 }

@@ -30,7 +30,7 @@ impl Name {
         if spec.encoding.is_some() {
             return None;
         }
-        if let Some(digest) = strongest(spec).filter(|digest| is_strong(digest.algorithm())) {
+        if let Some(digest) = spec.strongest_hash().filter(|digest| is_strong(digest.algorithm())) {
             let key = ObjectKey::digest("", &digest);
             let algorithm = digest.algorithm().name();
             let hex = key.as_str().strip_prefix(algorithm)?.trim_start_matches('-');
@@ -78,10 +78,6 @@ impl std::fmt::Display for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.path)
     }
-}
-
-fn strongest(spec: &FetchSpec) -> Option<Digest> {
-    spec.hashes.iter().max_by_key(|digest| digest.algorithm()).copied()
 }
 
 fn is_strong(algorithm: Algorithm) -> bool {
