@@ -108,12 +108,9 @@ pub enum Event {
     Sized(Ino, u64),
 }
 
-/// Bytes that all of this holds in memory. About as much again is not counted: what connections and the allocator hold, spare buffers,
+/// Bytes that all of this holds in memory. Blocks are cached in what nothing else needs. About as much again is not counted: what connections and the allocator hold, spare buffers,
 /// answers on their way to the kernel.
 const MEMORY: usize = 64 << 20;
-
-/// Bytes of these that blocks are cached in, as long as nothing else needs them.
-const CACHED_BLOCKS: usize = 48 << 20;
 
 /// All content of one mount; share it by `Arc`.
 ///
@@ -157,7 +154,7 @@ impl Content {
             cause: Arc::new(io::Error::other(error)),
         })?;
         let memory = Budget::new(MEMORY);
-        let block_cache = BlockCache::new(&memory, CACHED_BLOCKS);
+        let block_cache = BlockCache::new(&memory);
         let shared_cache = config.shared_cache.as_ref().map(|shared| {
             SharedCache::open(shared, &client, &store, &memory, &runtime).map_err(|error| ContentError::Cache {
                 path: shared.url.as_str().into(),

@@ -8,12 +8,12 @@ use crate::platform::ino::Ino;
 use crate::platform::memory_budget::Budget;
 use bytes::Bytes;
 use lru::LruCache;
+use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory of an entry beyond its bytes.
-const OVERHEAD: usize = 256;
+/// Blocks at most, for those of small files take more memory than their bytes: some 4 MB in all.
+const MOST_BLOCKS: NonZeroUsize = NonZeroUsize::new(1 << 14).expect("not zero");
 
 /// Owner of a block: an object or an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,73 +33,53 @@ pub(in crate::content) struct CachedBlock {
 }
 
 pub(in crate::content) struct BlockCache {
-    blocks: Mutex<Blocks>,
-    /// Entries: a lookup in an empty cache takes no lock.
-    entries: AtomicUsize,
+    blocks: Mutex<LruCache<CachedBlock, Bytes>>,
     budget: Budget,
-    most: usize,
-}
-
-struct Blocks {
-    by_key: LruCache<CachedBlock, Bytes>,
-    bytes: usize,
 }
 
 impl BlockCache {
-    /// At most `most` bytes of `budget`.
-    pub(in crate::content) fn new(budget: &Budget, most: usize) -> Arc<BlockCache> {
-        let cache = Arc::new(BlockCache {
-            blocks: Mutex::new(Blocks { by_key: LruCache::unbounded(), bytes: 0 }),
-            entries: AtomicUsize::new(0),
-            budget: budget.clone(),
-            most,
-        });
+    /// A cache of what nothing else needs of `budget`.
+    pub(in crate::content) fn new(budget: &Budget) -> Arc<BlockCache> {
+        let blocks = Mutex::new(LruCache::new(MOST_BLOCKS));
+        let cache = Arc::new(BlockCache { blocks, budget: budget.clone() });
         let shrinking = Arc::downgrade(&cache);
         budget.on_shortage(move |bytes| {
             if let Some(cache) = shrinking.upgrade() {
-                cache.change(|blocks| blocks.give_up(bytes));
+                cache.give_up(bytes);
             }
         });
         cache
     }
 
     pub(in crate::content) fn get(&self, key: &CachedBlock) -> Option<Bytes> {
-        self.look()?.by_key.get(key).cloned()
+        self.lock().get(key).cloned()
     }
 
     /// Returns a block without counting this as a use.
     pub(in crate::content) fn peek(&self, key: &CachedBlock) -> Option<Bytes> {
-        self.look()?.by_key.peek(key).cloned()
+        self.lock().peek(key).cloned()
     }
 
     /// Removes all of an inode; how many bytes.
     pub(in crate::content) fn remove_all(&self, ino: Ino) -> u64 {
-        self.change(|blocks| {
-            let keys: Vec<CachedBlock> =
-                blocks.by_key.iter().map(|(key, _)| *key).filter(|key| key.ino == ino).collect();
-            keys.iter().filter_map(|key| blocks.remove(key)).map(|bytes| bytes.len() as u64).sum()
-        })
+        let mut blocks = self.lock();
+        let keys: Vec<CachedBlock> = blocks.iter().map(|(key, _)| *key).filter(|key| key.ino == ino).collect();
+        keys.iter().filter_map(|key| blocks.pop(key)).map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// Keeps `bytes`, which hold their reservation; not where something else waits for memory.
-    pub(in crate::content) fn put(&self, key: CachedBlock, bytes: Bytes) {
-        if self.budget.waiting() == 0 && weight(&bytes) <= self.most {
-            self.change(|blocks| blocks.put(key, bytes, self.most));
-            // A reservation that began to wait meanwhile found no entry to drop, and does not ask again.
-            if self.budget.waiting() > 0 {
-                self.change(|blocks| blocks.remove(&key));
-            }
-        }
-    }
-
-    /// Keeps `bytes` under a separate reservation; false where the budget has none for them.
+    /// Keeps `bytes` under a reservation of their own; false where the budget has none for them, or something else waits for it.
     pub(in crate::content) fn keep(&self, key: CachedBlock, bytes: Bytes) -> bool {
-        let reservation = (weight(&bytes) <= self.most).then(|| self.budget.try_reserve(bytes.len())).flatten();
-        let is_kept = reservation.is_some();
-        if let Some(reservation) = reservation {
-            self.put(key, reservation.attach(bytes));
+        if self.budget.waiting() > 0 {
+            return false;
         }
-        is_kept
+        let Some(reservation) = self.budget.try_reserve(bytes.len()) else { return false };
+        self.lock().put(key, reservation.attach(bytes));
+        // A reservation that began to wait meanwhile found no block to drop, and does not ask again.
+        let is_short = self.budget.waiting() > 0;
+        if is_short {
+            self.lock().pop(&key);
+        }
+        !is_short
     }
 
     /// Returns whether all blocks of a verified object of `length` bytes are here.
@@ -113,59 +93,18 @@ impl BlockCache {
         read_blocks(range, |first| self.get(&CachedBlock { ino, holder, first }))
     }
 
-    fn look(&self) -> Option<MutexGuard<'_, Blocks>> {
-        (self.entries.load(Ordering::Acquire) > 0).then(|| self.lock())
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut Blocks) -> T) -> T {
-        let mut blocks = self.lock();
-        let changed = change(&mut blocks);
-        self.entries.store(blocks.by_key.len(), Ordering::Release);
-        changed
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Blocks> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Blocks {
-    fn put(&mut self, key: CachedBlock, bytes: Bytes, most: usize) {
-        self.remove(&key);
-        self.shrink_to(most - weight(&bytes));
-        self.bytes += weight(&bytes);
-        self.by_key.put(key, bytes);
-    }
-
-    fn remove(&mut self, key: &CachedBlock) -> Option<Bytes> {
-        let bytes = self.by_key.pop(key)?;
-        self.bytes -= weight(&bytes);
-        Some(bytes)
-    }
-
-    fn shrink_to(&mut self, most: usize) {
-        while self.bytes > most && self.drop_least() > 0 {}
-    }
-
-    /// Drops entries of at least so many bytes.
-    fn give_up(&mut self, bytes: usize) {
-        let mut left = bytes;
-        while left > 0 {
-            let dropped @ 1.. = self.drop_least() else { break };
-            left = left.saturating_sub(dropped - OVERHEAD);
+    /// Drops the least recently used blocks, until they are of so many bytes.
+    fn give_up(&self, bytes: usize) {
+        let (mut blocks, mut given) = (self.lock(), 0);
+        while given < bytes {
+            let Some((_, least)) = blocks.pop_lru() else { return };
+            given += least.len();
         }
     }
 
-    /// The weight of the least recently used entry, which is dropped; 0 where there is none.
-    fn drop_least(&mut self) -> usize {
-        let dropped = self.by_key.pop_lru().map_or(0, |(_, least)| weight(&least));
-        self.bytes -= dropped;
-        dropped
+    fn lock(&self) -> MutexGuard<'_, LruCache<CachedBlock, Bytes>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn weight(bytes: &Bytes) -> usize {
-    bytes.len() + OVERHEAD
 }
 
 #[cfg(test)]
@@ -180,7 +119,7 @@ mod tests {
     }
 
     fn mib(number: u8) -> Bytes {
-        vec![number; MIB - OVERHEAD].into()
+        vec![number; MIB].into()
     }
 
     fn held(cache: &BlockCache) -> Vec<u64> {
@@ -189,22 +128,21 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_go_where_there_are_too_many() {
-        let cache = BlockCache::new(&Budget::new(100 * MIB), 3 * MIB);
+        let budget = Budget::new(3 * MIB);
+        let cache = BlockCache::new(&budget);
         (1..=3).for_each(|ino| assert!(cache.keep(whole(ino.into()), mib(ino))));
         assert_eq!(cache.get(&whole(1)), Some(mib(1)));
-        cache.keep(whole(4), mib(4));
+        assert!(cache.keep(whole(4), mib(4)));
         assert_eq!(held(&cache), [1, 3, 4]);
-        assert!(!cache.keep(whole(5), vec![0; 3 * MIB].into()), "it alone is too much");
-        assert_eq!(held(&cache), [1, 3, 4]);
-        assert_eq!((cache.remove_all(Ino(3)), cache.remove_all(Ino(3))), ((MIB - OVERHEAD) as u64, 0));
-        cache.keep(whole(1), mib(9));
-        assert_eq!((held(&cache), cache.lock().bytes), (vec![1, 4], 2 * MIB));
+        assert_eq!((cache.remove_all(Ino(3)), cache.remove_all(Ino(3))), (MIB as u64, 0));
+        assert!(cache.keep(whole(1), mib(9)));
+        assert_eq!((held(&cache), budget.free()), (vec![1, 4], MIB));
     }
 
     #[tokio::test]
     async fn what_is_cached_makes_room_for_reservations() {
         let budget = Budget::new(4 * MIB);
-        let cache = BlockCache::new(&budget, 4 * MIB);
+        let cache = BlockCache::new(&budget);
         (1..=4).for_each(|ino| assert!(cache.keep(whole(ino.into()), mib(ino))));
         let reader = cache.get(&whole(1));
 
@@ -224,49 +162,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_put_that_races_a_waiting_reservation_keeps_nothing() {
+    async fn a_block_that_races_a_waiting_reservation_is_not_kept() {
         for _ in 0..20 {
             let budget = Budget::new(MIB);
-            let cache = BlockCache::new(&budget, MIB);
-            let bytes = budget.try_reserve(MIB - OVERHEAD).unwrap().attach(mib(1));
+            let cache = BlockCache::new(&budget);
             let lock = cache.lock();
-            let putting = Arc::clone(&cache);
-            let put = std::thread::spawn(move || putting.put(whole(1), bytes));
+            let keeping = Arc::clone(&cache);
+            let keep = std::thread::spawn(move || keeping.keep(whole(1), mib(1)));
             // The other thread is past its first look at the budget, and waits for the lock.
             std::thread::sleep(std::time::Duration::from_millis(5));
             drop(lock);
             let waiting = budget.reserve(MIB);
             tokio::pin!(waiting);
             let at_once = (&mut waiting).now_or_never();
-            put.join().unwrap();
+            keep.join().unwrap();
             assert!(at_once.or_else(|| waiting.now_or_never()).is_some(), "the entry was given up");
         }
     }
 
     #[test]
     fn all_entries_of_an_inode_are_removed_together() {
-        let cache = BlockCache::new(&Budget::new(100 * MIB), 100 * MIB);
+        let cache = BlockCache::new(&Budget::new(100 * MIB));
         for (ino, holder) in
             [(1, Holder::Verified), (1, Holder::Attempt(6)), (1, Holder::Attempt(7)), (2, Holder::Verified)]
         {
             cache.keep(CachedBlock { ino: Ino(ino), holder, first: 0 }, mib(1));
         }
 
-        assert_eq!(cache.remove_all(Ino(1)), 3 * (MIB - OVERHEAD) as u64);
+        assert_eq!(cache.remove_all(Ino(1)), 3 * MIB as u64);
         assert_eq!((cache.remove_all(Ino(1)), held(&cache)), (0, vec![2]));
     }
 
     #[test]
-    fn a_lookup_in_an_empty_cache_takes_no_lock() {
-        let cache = BlockCache::new(&Budget::new(MIB), MIB);
-        let _lock = cache.lock();
-        let key = whole(1);
-        assert!(cache.get(&key).is_none() && cache.peek(&key).is_none());
-    }
-
-    #[test]
     fn ranges_are_read_from_their_blocks() {
-        let cache = BlockCache::new(&Budget::new(100 * MIB), 100 * MIB);
+        let cache = BlockCache::new(&Budget::new(100 * MIB));
         let length = 5 * BLOCK + 77;
         let all: Vec<u8> = (0..length).map(|place| (place / 251 + place) as u8).collect();
         for (number, block) in all.chunks(BLOCK as usize).enumerate().skip(1) {
