@@ -94,7 +94,7 @@ impl ExtentFetch {
     async fn ask(&self, origin: &Origin) -> Result<IncomingBytes, ExtentError> {
         let bytes = self.left.start * BLOCK..(self.left.end * BLOCK).min(origin.length);
         if let (Some(copy), Some(cache)) = (&origin.shared, &self.content.shared_cache) {
-            let body = cache.remote().more(copy, bytes, self.priority.clone()).await;
+            let body = cache.remote.more(copy, bytes, self.priority.clone()).await;
             return body.map(|body| IncomingBytes::Shared(Box::new(body))).ok_or(ExtentError::Refused);
         }
         let (first, last) = (origin.first + bytes.start, origin.first + bytes.end - 1);

@@ -1,160 +1,13 @@
-//! The bodies that there are, and the servers that have them: true, or with one of the faults that real servers have.
+//! The servers: true, or with one of the faults that real servers have.
 
-use super::super::{bytes, digest};
+use super::bodies::Body;
 use super::random::Random;
-use crate::content::fixity::{BLOCK, WHOLE_LIMIT};
-use crate::document::{Algorithm, Digest};
+use super::scenes::{Serve, Turn};
 use crate::source::tests::server::{Gate, Received, Reply};
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// Bytes of the longest body.
-const LONGEST: u64 = 2 * WHOLE_LIMIT + 5 * BLOCK + 99;
-
-/// Bytes between those of one body and those of another that has no bytes of its own.
-const SHIFT: u64 = 4096 + 8;
-
-/// Two bodies without a page in common; all others are made of these.
-static FIRST: LazyLock<Vec<u8>> = LazyLock::new(|| bytes((LONGEST + SHIFT) as usize, 1));
-static OTHER: LazyLock<Vec<u8>> = LazyLock::new(|| bytes((LONGEST + SHIFT) as usize, 2));
-
-/// The difference between a version and the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Variant {
-    First,
-    /// Everywhere.
-    Other,
-    /// In one block in the middle.
-    Block,
-    /// In its last byte.
-    End,
-    /// As `First` to the middle and as `Other` from there on: it was changed while it was sent.
-    Torn,
-    /// As `First`, and it ends earlier.
-    Shorter,
-    /// Everywhere, and it ends earlier.
-    Third,
-}
-
-const VARIANTS: [Variant; 7] =
-    [Variant::First, Variant::Other, Variant::Block, Variant::End, Variant::Torn, Variant::Shorter, Variant::Third];
-
-/// One version of a file.
-pub(super) struct Body {
-    length: u64,
-    variant: Variant,
-    /// Bytes of the first version.
-    of_first: u64,
-    digest: OnceLock<Digest>,
-}
-
-impl Body {
-    fn new(of_first: u64, variant: Variant) -> Body {
-        let length = match variant {
-            Variant::Shorter => of_first - of_first.min(5_000) / 2,
-            Variant::Third => of_first.saturating_sub(3 * BLOCK + 1).max(of_first / 2),
-            _ => of_first,
-        };
-        Body { length, variant, of_first, digest: OnceLock::new() }
-    }
-
-    pub(super) fn length(&self) -> u64 {
-        self.length
-    }
-
-    pub(super) fn digest(&self) -> Digest {
-        *self.digest.get_or_init(|| digest(Algorithm::Sha256, &self.read(0..self.length)))
-    }
-
-    fn middle(&self) -> u64 {
-        (self.of_first / 2).next_multiple_of(BLOCK).min(self.length)
-    }
-
-    /// The pages by which each version is told from the others.
-    pub(super) fn telling(&self) -> [u64; 3] {
-        [0, (self.length / 2).saturating_sub(1), self.length.saturating_sub(1)].map(|byte| byte / 4096 * 4096)
-    }
-
-    /// The bytes of `range` but for the one that is flipped: two pieces, and that byte where it lies in the range.
-    fn pieces(&self, range: &Range<u64>) -> ([&'static [u8]; 2], Option<usize>) {
-        let of = |from: &'static [u8], range: Range<u64>| &from[range.start as usize..range.end as usize];
-        let flipped = match self.variant {
-            Variant::Block => (self.length / 2).checked_sub(1),
-            Variant::End => self.length.checked_sub(1),
-            _ => None,
-        };
-        let pieces = match self.variant {
-            Variant::Other => [of(&OTHER, range.clone()), &[]],
-            Variant::Third => [of(&OTHER, range.start + SHIFT..range.end + SHIFT), &[]],
-            Variant::Torn => {
-                let middle = self.middle().clamp(range.start, range.end);
-                [of(&FIRST, range.start..middle), of(&OTHER, middle..range.end)]
-            }
-            _ => [of(&FIRST, range.clone()), &[]],
-        };
-        let flipped = flipped.filter(|flipped| range.contains(flipped));
-        (pieces, flipped.map(|flipped| (flipped - range.start) as usize))
-    }
-
-    /// The bytes of `range`.
-    pub(super) fn read(&self, range: Range<u64>) -> Vec<u8> {
-        let (pieces, flipped) = self.pieces(&range);
-        let mut bytes = pieces.concat();
-        flipped.into_iter().for_each(|flipped| bytes[flipped] ^= 1);
-        bytes
-    }
-
-    /// Whether these are its bytes from `at` on.
-    pub(super) fn has(&self, at: u64, piece: &[u8]) -> bool {
-        let range = at..at + piece.len() as u64;
-        if range.end > self.length {
-            return false;
-        }
-        let ([one, two], flipped) = self.pieces(&range);
-        match flipped {
-            Some(_) => self.read(range) == piece,
-            None => piece[..one.len()] == *one && piece[one.len()..] == *two,
-        }
-    }
-}
-
-type Bodies = HashMap<(u64, Variant), Arc<Body>>;
-
-/// Made once: to hash those of large files is most of the work.
-static BODIES: LazyLock<Mutex<Bodies>> = LazyLock::new(Mutex::default);
-
-fn body(length: u64, variant: Variant) -> Arc<Body> {
-    let mut bodies = BODIES.lock().unwrap();
-    Arc::clone(bodies.entry((length, variant)).or_insert_with(|| Arc::new(Body::new(length, variant))))
-}
-
-/// The versions of one file; the first is the first.
-pub(super) fn bodies(random: &mut Random) -> Vec<Arc<Body>> {
-    let whole = WHOLE_LIMIT;
-    let length = match random.below(16) {
-        0 => 0,
-        1 => 1 + random.below(3) * 5,
-        2..=3 => 4096 * (1 + random.below(20)) + 77,
-        4 => BLOCK,
-        5 => 3 * BLOCK,
-        6 => 1_500_000,
-        7..=8 => whole + 1,
-        9..=10 => whole + 2 * BLOCK,
-        11..=14 => whole + 3 * BLOCK + 12_345,
-        _ => LONGEST,
-    };
-    let mut bodies = vec![body(length, Variant::First)];
-    for variant in VARIANTS.into_iter().skip(1) {
-        let body = body(length, variant);
-        // Large ones differ as they are made.
-        if length > 1 << 20 || bodies.iter().all(|known| known.digest() != body.digest()) {
-            bodies.push(body);
-        }
-    }
-    bodies
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
@@ -208,27 +61,63 @@ pub(super) struct Place {
     pub(super) delay: Duration,
     /// The time for which a long body pauses.
     pub(super) hold: Option<Duration>,
+    /// What happens to the next answers.
+    pub(super) turns: VecDeque<Turn<usize>>,
+    /// The versions of which it has sent bytes, a bit for each.
+    pub(super) met: u32,
 }
 
 impl Place {
     /// A server without fault.
     pub(super) fn honest(bodies: &[Arc<Body>], rotation: usize, random: &mut Random) -> Place {
-        let tag = random.one_of(&[Tag::Strong, Tag::Strong, Tag::Strong, Tag::None, Tag::Weak]);
+        Place {
+            tag: random.one_of(&[Tag::Strong, Tag::Strong, Tag::Strong, Tag::None, Tag::Weak]),
+            ranges: if random.chance(80) { Ranges::Right } else { Ranges::Ignored },
+            pace: random.one_of(&[None, None, None, Some(400 << 20), Some(80 << 20)]),
+            delay: if random.chance(15) { 5 * MOMENT } else { Duration::ZERO },
+            hold: random.chance(25).then_some(80 * MOMENT),
+            ..Place::faultless(bodies, rotation)
+        }
+    }
+
+    /// One that does what a scene says. A tag of several is chosen where the scene leaves it open.
+    pub(super) fn directed(
+        &self,
+        serve: &Serve,
+        (current, turns): (usize, VecDeque<Turn<usize>>),
+        random: &mut Random,
+    ) -> Place {
+        let tags = [Tag::Strong, Tag::Strong, Tag::None, Tag::Weak];
+        Place {
+            current,
+            tag: serve.tag.unwrap_or_else(|| random.one_of(&tags)),
+            ranges: serve.ranges,
+            ignores_if_range: serve.ignores_if_range,
+            is_lengthless: serve.is_lengthless,
+            delay: if serve.is_slow { 60 * MOMENT } else { Duration::ZERO },
+            turns,
+            ..Place::faultless(&self.bodies, self.rotation)
+        }
+    }
+
+    fn faultless(bodies: &[Arc<Body>], rotation: usize) -> Place {
         Place {
             bodies: bodies.to_vec(),
             current: 0,
             rotation,
-            tag,
-            ranges: if random.chance(80) { Ranges::Right } else { Ranges::Ignored },
+            tag: Tag::Strong,
+            ranges: Ranges::Right,
             ignores_if_range: false,
             is_lengthless: false,
             lie: 0,
             cuts: 0,
             refusals: 0,
             changes: 0,
-            pace: random.one_of(&[None, None, None, Some(400 << 20), Some(80 << 20)]),
-            delay: if random.chance(15) { 5 * MOMENT } else { Duration::ZERO },
-            hold: random.chance(25).then_some(80 * MOMENT),
+            pace: None,
+            delay: Duration::ZERO,
+            hold: None,
+            turns: VecDeque::new(),
+            met: 0,
         }
     }
 
@@ -272,7 +161,25 @@ impl Place {
 
     /// Whether the announced length says nothing of the version.
     pub(super) fn hides_length(&self) -> bool {
-        self.lie > 0 || self.is_lengthless || self.ranges == Ranges::Lengthless
+        let is_unsized = self.is_lengthless || self.turns.contains(&Turn::Unsized);
+        self.lie > 0 || is_unsized || self.ranges == Ranges::Lengthless
+    }
+
+    /// Where the next answer breaks off, in percent. An error: it is a refusal.
+    fn next_turn(&mut self, is_of_bytes: bool) -> Result<Option<u64>, ()> {
+        while let Some(turn) = self.turns.front().copied().filter(|_| is_of_bytes) {
+            if turn == Turn::Refuse {
+                return Err(());
+            }
+            self.turns.pop_front();
+            match turn {
+                Turn::Cut(percent) => return Ok(Some(percent)),
+                Turn::Become(version) => self.current = version,
+                Turn::Unsized => self.is_lengthless = true,
+                Turn::Refuse => {}
+            }
+        }
+        Ok(None)
     }
 
     fn etag(&self, request: &Received) -> Option<String> {
@@ -288,9 +195,13 @@ impl Place {
 
     /// The answer to a request, and the time after which it is sent; what is served may be another afterwards.
     pub(super) fn answer(&mut self, request: &Received, random: &mut Random) -> (Reply, Duration) {
-        if random.chance(self.refusals) {
+        let is_of_bytes = !request.is_head() && request.field("range") != Some("bytes=0-0");
+        let turn = self.next_turn(is_of_bytes);
+        if turn.is_err() || random.chance(self.refusals) {
             return (Reply::status(random.one_of(&[404, 403, 410, 404])), self.delay);
         }
+        let cut = turn.ok().flatten();
+        self.met |= u32::from(is_of_bytes) << self.current;
         let body = Arc::clone(&self.bodies[self.current]);
         let etag = self.etag(request);
         let length = body.length();
@@ -306,12 +217,12 @@ impl Place {
                 let range = range.start as u64 + shift..range.end as u64;
                 let total = if self.ranges == Ranges::Lengthless { "*".into() } else { length.to_string() };
                 let described = format!("bytes {}-{}/{total}", range.start, range.end - 1);
-                let reply = Reply::full(&body.read(range.clone())).with_status(206);
-                self.sent(reply, range, random).with("Content-Range", &described)
+                let reply = Reply::of(body.read(range.clone())).with_status(206);
+                self.sent(reply, range, cut, random).with("Content-Range", &described)
             }
             None => {
                 let announced = (!self.is_lengthless).then_some((length + self.lie) as usize);
-                self.sent(Reply::full(&body.read(0..length)).announcing(announced), 0..length, random)
+                self.sent(Reply::of(body.read(0..length)).announcing(announced), 0..length, cut, random)
             }
         };
         if random.chance(self.changes) {
@@ -325,7 +236,7 @@ impl Place {
         (reply, self.delay)
     }
 
-    fn sent(&self, reply: Reply, range: Range<u64>, random: &mut Random) -> Reply {
+    fn sent(&self, reply: Reply, range: Range<u64>, cut: Option<u64>, random: &mut Random) -> Reply {
         let bytes = range.end - range.start;
         let reply = match self.pace {
             Some(pace) => reply.paced(pace),
@@ -336,6 +247,7 @@ impl Place {
             None => reply,
         };
         match random.chance(self.cuts) {
+            _ if cut.is_some() => reply.cut_at((bytes * cut.unwrap_or(0) / 100) as usize),
             true => reply.cut_within(random.fraction()),
             false => reply,
         }

@@ -27,8 +27,12 @@ pub(super) enum Manner {
     Tail,
     /// A stretch from anywhere on.
     Stretch,
-    /// Pieces from anywhere.
+    /// Pieces from anywhere, and those by which versions are told apart.
     Sample,
+    /// Pieces behind what a stream soon brings, in order.
+    Far,
+    /// The end, and then all of it in order.
+    EndFirst,
 }
 
 /// A process that reads one file.
@@ -38,6 +42,8 @@ pub(super) struct Reader {
     pub(super) file: usize,
     pub(super) manner: Manner,
     pub(super) random: Random,
+    /// Pages by which versions are told apart.
+    pub(super) telling: Vec<u64>,
     /// What it has read.
     pub(super) own: Pages,
 }
@@ -73,6 +79,7 @@ impl Reader {
                 Manner::Tail,
                 Manner::Stretch,
                 Manner::Sample,
+                Manner::EndFirst,
             ]),
             manner => manner,
         };
@@ -96,7 +103,14 @@ impl Reader {
             Manner::End => (0..few).map(|number| (end.saturating_sub(number * length), length)).collect(),
             Manner::Tail => on(end),
             Manner::Stretch => on(page(&mut self.random)),
-            Manner::Sample => (0..few).map(|_| (page(&mut self.random), length)).collect(),
+            Manner::Sample => (0..few)
+                .map(|_| match self.random.chance(30) {
+                    true => (self.random.one_of(&self.telling), length),
+                    false => (page(&mut self.random), length),
+                })
+                .collect(),
+            Manner::Far => on((size / 3 + page(&mut self.random) / 2) / 4096 * 4096),
+            Manner::EndFirst => [(end, length)].into_iter().chain(pieces(&mut (0..all))).collect(),
         }
     }
 
@@ -139,7 +153,7 @@ impl Reader {
                 true
             }
             Err(error) => {
-                assert!(!shown.is_honest || shown.is_poisoned, "{spec:?} at {offset}: {error:?}");
+                assert!(!shown.is_honest, "{spec:?} at {offset}: {error:?}");
                 drop(model);
                 // Or it would fail for as long as the model lives.
                 self.content.forget_failures();

@@ -1,8 +1,11 @@
 //! What was shown of one inode, and the promises that bind it.
 
-use super::places::Body;
+use super::bodies::Body;
+use super::places::Place;
 use crate::content::fixity::{WHOLE_LIMIT, WITHHELD};
 use crate::content::{FetchSpec, Fixity, Verified};
+use crate::document::{Algorithm, Uri};
+use crate::platform::ino::Ino;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,6 +45,12 @@ pub(super) struct Shown {
     /// All servers were without fault and had the published version.
     pub(super) is_honest: bool,
     pub(super) is_pinned: bool,
+    /// It passes through memory: each block that is handed out binds by itself where a digest is published.
+    pub(super) is_passing: bool,
+    /// It was poisoned while it was mounted.
+    was_poisoned_here: bool,
+    /// Wrong bytes of the same address were shown: nothing is, before the verdict.
+    is_doubted: bool,
 }
 
 /// A read under way: what was known before it.
@@ -70,11 +79,31 @@ impl Shown {
             hides_length: false,
             is_honest: false,
             is_pinned: false,
+            is_passing: false,
+            was_poisoned_here: false,
+            is_doubted: false,
             spec,
         };
         shown.allowed = shown.spec.length.map_or(Versions::MAX, |length| shown.of_length(length));
         shown.right = digest.map(|digest| shown.those(|body| body.digest() == digest));
         shown
+    }
+
+    /// A name that has no inode yet.
+    pub(super) fn of_nothing() -> Shown {
+        Shown::new(FetchSpec::new(Ino(0), Uri::parse("http://unnamed.example/").unwrap()), Fixity::Off, &[])
+    }
+
+    /// Its places may answer like this from now on.
+    pub(super) fn meet(&mut self, place: &Place) {
+        self.is_lied_to |= place.is_liar();
+        self.hides_length |= place.hides_length();
+    }
+
+    /// The inode before it, of which its places have only sent the versions `met`, may have been poisoned by them.
+    pub(super) fn follow(&mut self, before: &Shown, met: Versions) {
+        let is_wrong = before.right.is_some_and(|right| right & met == 0);
+        self.is_doubted = is_wrong && (before.was_poisoned_here || before.is_doubted);
     }
 
     fn those(&self, is_one: impl Fn(&Body) -> bool) -> Versions {
@@ -97,7 +126,9 @@ impl Shown {
     }
 
     pub(super) fn poison(&mut self) {
+        assert!(!self.is_honest, "{:?} is poisoned, and nothing was wrong", self.spec);
         self.drop_pages(0..u64::MAX);
+        self.was_poisoned_here |= !self.is_poisoned;
         self.is_poisoned = true;
     }
 
@@ -106,6 +137,7 @@ impl Shown {
     pub(super) fn restart(&mut self, is_orderly: bool) {
         self.drop_pages(0..u64::MAX);
         self.is_pinned = false;
+        (self.was_poisoned_here, self.is_doubted) = (false, false);
         if !is_orderly || self.right.is_some() {
             self.settled = Versions::MAX;
         }
@@ -117,14 +149,28 @@ impl Shown {
         assert_eq!(shown, size, "the size of {:?} is another than was shown", self.spec.ino);
     }
 
-    /// The inode is here whole, and verified: all that the kernel keeps is of it.
-    pub(super) fn is_here(&mut self, verified: Verified) {
+    /// The inode is here whole, and verified: all that the kernel keeps is of it, and no more is told than was proved.
+    pub(super) fn is_here(&mut self, verified: Verified, size: Option<u64>) {
         let ino = self.spec.ino;
-        let right = self.right.filter(|_| matches!(verified, Verified::Digest(_))).unwrap_or(Versions::MAX);
+        let size = size.unwrap_or_else(|| panic!("{ino:?} is here without a size"));
+        let proved = match self.right {
+            Some(_) => Verified::Digest(Algorithm::Sha256),
+            None if self.spec.length.is_some() => Verified::Length,
+            None => Verified::Transfer,
+        };
+        assert_eq!(verified, proved, "{ino:?} tells of another verdict");
+        assert!(self.spec.length.is_none_or(|length| length == size), "{ino:?} has {size} bytes and is verified");
+        let right = self.right.unwrap_or(Versions::MAX) & self.of_length(size);
+        assert_ne!(right, 0, "{ino:?} was verified ({verified:?}), and no version has {size} bytes");
         let agreed = self.pages.values().fold(self.settled & right, |agreed, versions| agreed & versions);
         assert_ne!(agreed, 0, "{ino:?} was verified ({verified:?}), and what was shown of it is of another version");
-        assert!(self.right.is_none() || matches!(verified, Verified::Digest(_)), "{ino:?} is {verified:?}");
         self.settled = agreed;
+    }
+
+    /// Nothing that was shown keeps the published version from being read.
+    pub(super) fn may_become_right(&self) -> bool {
+        let right = self.right.unwrap_or(0) & self.settled & self.agreed;
+        right != 0 && !self.is_poisoned && self.size.is_none_or(|size| right & self.of_length(size) != 0)
     }
 
     /// A read of `length` bytes at `offset` returned `bytes`; `known`: the size as content knows it now. `own` is what its reader has.
@@ -141,13 +187,13 @@ impl Shown {
         assert!(bytes.len() as u64 <= length, "{ino:?}: more than was asked for at {offset}");
         if (bytes.len() as u64) < length {
             let size = known.or(self.spec.length);
-            let size = size.unwrap_or_else(|| panic!("{ino:?}: a short read at {offset} of a file without a size"));
-            assert!(
-                end == size || (bytes.is_empty() && offset >= size),
-                "{ino:?}: a short read at {offset}, {end} of {size}"
-            );
+            let is_end = match size {
+                Some(size) => end == size || (bytes.is_empty() && offset >= size),
+                // The kernel would know it: it has it from the head.
+                None => self.of_length(end) != 0 || self.hides_length,
+            };
+            assert!(is_end, "{ino:?}: a short read at {offset}, {end} of {size:?}");
         }
-        let is_small = known.is_some_and(|size| size <= WHOLE_LIMIT) || self.fixity == Fixity::Strict;
         let allowed = if self.hides_length { Versions::MAX } else { self.allowed };
         let sized = begun.size.filter(|_| !self.hides_length).map_or(Versions::MAX, |size| self.of_length(size));
         let mut at = offset;
@@ -162,42 +208,55 @@ impl Shown {
             assert_ne!(found & self.settled, 0, "{} are of another version than was verified", place());
             let is_new = !self.pages.contains_key(&page);
             assert!(!is_new || found & sized != 0, "{} are of no version of the size that is shown", place());
-            if let Some(right) = self.right.filter(|_| is_small) {
+            let size = self.size_of(found, known);
+            let is_small = size.is_some_and(|size| size <= WHOLE_LIMIT) || self.fixity == Fixity::Strict;
+            if let Some(right) = self.right.filter(|_| is_small || self.is_doubted) {
                 assert_ne!(found & right, 0, "{} are not those that are published", place());
             }
             // Of a page whose other bytes were not read nothing is kept.
-            let is_whole = at == page * PAGE && (next == at + PAGE || Some(next) == known.or(self.spec.length));
+            let is_whole = at == page * PAGE && (next == at + PAGE || Some(next) == size);
             if is_whole {
                 *own.entry(page).or_insert(Versions::MAX) &= found;
             }
             let was_dropped = self.dropped[begun.dropped..].iter().any(|range| touches(range, page));
             if !self.is_poisoned && !was_dropped {
                 let agreed = self.agreed & found & allowed;
-                let is_one = agreed != 0 || self.is_lied_to;
-                assert!(is_one, "{} are of another version than was shown", place());
+                let binds_alone = self.is_lied_to || (self.is_passing && self.right.is_some());
+                assert!(agreed != 0 || binds_alone, "{} are of another version than was shown", place());
                 self.agreed = agreed;
                 if is_whole {
                     let shown = self.pages.entry(page).or_insert(Versions::MAX);
                     *shown &= found;
                     assert_ne!(*shown, 0, "{} are others than were shown", place());
-                    let is_end = known.is_some_and(|size| next + WITHHELD > size);
+                    let is_end = size.is_some_and(|size| next + WITHHELD > size);
                     let is_right = self.right.is_none_or(|right| found & right != 0);
                     assert!(!is_end || is_right, "{ino:?}: the end was shown before the verdict");
                 }
             }
             at = next;
         }
-        let size = known.or(self.spec.length);
-        self.is_right(&self.pages, size);
-        self.is_right(own, size);
+        self.is_right(&self.pages, known);
+        self.is_right(own, known);
+    }
+
+    /// The size that is known or published, else what `versions` have at most.
+    fn size_of(&self, versions: Versions, known: Option<u64>) -> Option<u64> {
+        let announced = || {
+            let bodies = (0..).zip(&self.bodies).filter(|(number, _)| versions >> number & 1 == 1);
+            bodies.map(|(_, body)| body.length()).max().filter(|_| !self.hides_length)
+        };
+        known.or(self.spec.length).or_else(announced)
     }
 
     /// All of a file is what is published.
-    fn is_right(&self, pages: &Pages, size: Option<u64>) {
-        let all = size.map(|size| size.div_ceil(PAGE));
-        let Some(right) = self.right.filter(|_| all == Some(pages.len() as u64)) else { return };
-        let is_right = pages.values().all(|versions| versions & right != 0);
-        assert!(is_right, "{:?}: the whole was shown, and it is not what is published", self.spec.ino);
+    fn is_right(&self, pages: &Pages, known: Option<u64>) {
+        let Some(right) = self.right else { return };
+        let versions = pages.values().fold(Versions::MAX, |versions, page| versions & page);
+        let size = self.size_of(versions, known);
+        if size.map(|size| size.div_ceil(PAGE)) == Some(pages.len() as u64) {
+            let is_right = pages.values().all(|versions| versions & right != 0);
+            assert!(is_right, "{:?}: the whole was shown, and it is not what is published", self.spec.ino);
+        }
     }
 }
 
