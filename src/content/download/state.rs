@@ -185,9 +185,9 @@ impl DownloadState {
         self.moved = Instant::now();
     }
 
-    /// The end of a wait that has `begun`, where nothing arrives. While a known `pause` rises no server is silent. `stall` is for a server that
-    /// has answered. A first request may wait for a permit half as long again: others occupy the host, which is not silent, and the request
-    /// has its own deadline.
+    /// The end of a wait that has `begun`, where nothing arrives. While a known `pause` rises no server is silent. `stall` is for a server
+    /// that has answered. A first request may wait for a permit half as long again: others occupy the host, which is not silent, and the
+    /// request has its own deadline.
     pub(super) fn deadline(&mut self, begun: Instant, pause: &KnownPause, stall: Duration) -> Instant {
         if pause.rises_above(&mut self.paused) {
             self.touch();

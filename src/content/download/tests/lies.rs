@@ -463,7 +463,7 @@ async fn bytes_other_than_those_of_an_earlier_download_are_a_version() {
     let spec = bare(&server, "/a");
     mounted.read_all(&spec).await.unwrap();
     let key = mounted.content.local.metadata.get(spec.ino).unwrap().object.unwrap();
-    mounted.content.evict(&spec);
+    mounted.content.local.store.evict(&key);
 
     assert!(matches!(mounted.read_all(&spec).await, Err(ContentError::Changed { .. })));
     assert_eq!(mounted.events().last(), Some(&Event::Changed(spec.ino)));
