@@ -85,15 +85,9 @@ async fn discover_with(
     set: Option<&Uri>,
     limits: Limits,
 ) -> Result<Source, SourceError> {
-    let (answered_by, sets, pasted) = match entry {
-        EntryPoint::Uri(uri) => {
-            let (answered_by, sets) = of_uri(&mut finder, uri).await?;
-            (Some(answered_by), sets, uri.to_string())
-        }
-        EntryPoint::File(path) => {
-            let document = open(path, limits)?;
-            (None, finder.scope(document).await?, path.display().to_string())
-        }
+    let (sets, pasted) = match entry {
+        EntryPoint::Uri(uri) => (of_uri(&mut finder, uri).await?, uri.to_string()),
+        EntryPoint::File(path) => (finder.scope(open(path, limits)?).await?, path.display().to_string()),
     };
     let mut source = finder.source;
     if sets.is_empty() && source.page.is_none() {
@@ -107,20 +101,18 @@ async fn discover_with(
         // What was not chosen lacks nothing.
         source.missing.retain(|it| source.sets.iter().any(|set| set.contains(&it.location)));
     }
-    source.own_authority = answered_by.as_ref().map(|uri| uri.authority().into());
-    source.entry = answered_by;
     Ok(source)
 }
 
-/// Address that answered for `pasted`, and its sets.
-async fn of_uri(finder: &mut Finder, pasted: &Uri) -> Result<(Uri, Vec<Set>), SourceError> {
+/// The sets of the address that answers for `pasted`.
+async fn of_uri(finder: &mut Finder, pasted: &Uri) -> Result<Vec<Set>, SourceError> {
     let location = || DocumentLocation::Uri(pasted.clone());
     let expects_document = expects_document(pasted);
     let page = match finder.places.ask(pasted).await? {
         PlaceAnswer::Document(document) => {
             let answered_by = document.base.clone().unwrap_or_else(|| pasted.clone());
-            finder.own(pasted, &answered_by);
-            return Ok((answered_by, finder.scope(document).await?));
+            finder.enter(pasted, &answered_by);
+            return finder.scope(document).await;
         }
         // A list with a fault is what was meant: no other place is taken instead.
         PlaceAnswer::Page(page) if expects_document || page.is_nearly_list() && pasted.path() != "/" => {
@@ -139,9 +131,8 @@ async fn of_uri(finder: &mut Finder, pasted: &Uri) -> Result<(Uri, Vec<Set>), So
         }
     };
     let answered_by = page.as_ref().map_or(pasted, |page| &page.base).clone();
-    finder.own(pasted, &answered_by);
-    let sets = of_site(finder, pasted, &answered_by, page).await?;
-    Ok((answered_by, sets))
+    finder.enter(pasted, &answered_by);
+    of_site(finder, pasted, &answered_by, page).await
 }
 
 /// Returns whether `uri` should be a document, by its name.

@@ -42,7 +42,7 @@ const CHANNELS: usize = 100;
 /// State of a discovery.
 pub(super) struct Finder {
     pub places: Places,
-    /// The Source as far as it is known; its sets come last.
+    /// The Source, as far as it is known.
     pub source: Source,
     /// Every place that led nowhere, with its outcome.
     pub tried: Vec<String>,
@@ -78,9 +78,11 @@ impl Finder {
         }
     }
 
-    /// Makes the host that `pasted` redirected to the own one, with what that means for credentials: only where it is
-    /// the same host, `www.` or not, and never from https down to http.
-    pub fn own(&mut self, pasted: &Uri, answered_by: &Uri) {
+    /// Makes the address that answered for `pasted` the entry point. Its host becomes the own one, with what that means for credentials,
+    /// only where it is the same host, `www.` or not, and never from https down to http.
+    pub fn enter(&mut self, pasted: &Uri, answered_by: &Uri) {
+        self.source.entry = Some(answered_by.clone());
+        self.source.own_authority = Some(answered_by.authority().into());
         let bare = |uri: &Uri| uri.host().strip_prefix("www.").unwrap_or(uri.host()).to_owned();
         let downgraded = pasted.scheme() == "https" && answered_by.scheme() == "http";
         if pasted.authority() != answered_by.authority() && bare(pasted) == bare(answered_by) && !downgraded {
