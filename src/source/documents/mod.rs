@@ -80,9 +80,9 @@ pub struct Validators {
 struct Record {
     /// For a person who reads the folder; the key is what counts.
     location: String,
-    base: Option<String>,
+    base: Option<Uri>,
     validators: Validators,
-    modified: Option<(i64, u32)>,
+    modified: Option<Timestamp>,
     /// Bytes of the content, and their XXH3.
     size: u64,
     bytes: u64,
@@ -93,17 +93,15 @@ struct Record {
 impl Record {
     /// References may be relative to the folder, so bytes that have moved to another are another document.
     fn digest(&self) -> u64 {
-        let path = self.base.as_deref().and_then(|base| base.split(['?', '#']).next()).unwrap_or_default();
+        let path = self.base.as_ref().and_then(|base| base.as_str().split(['?', '#']).next()).unwrap_or_default();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         xxh3_64(format!("{:016x} {folder}", self.bytes).as_bytes())
     }
 
-    fn document(self, location: &DocumentLocation) -> Option<CachedDocument> {
+    fn document(self, location: DocumentLocation) -> CachedDocument {
         let digest = self.digest();
-        let base = self.base.map(|base| Uri::parse(&base)).transpose().ok()?;
-        let modified = self.modified.map(|(seconds, nanos)| Timestamp { seconds, nanos });
-        let (location, size, validators) = (location.clone(), self.size, self.validators);
-        Some(CachedDocument { location, base, size, digest, modified, validators })
+        let Record { base, size, modified, validators, .. } = self;
+        CachedDocument { location, base, size, digest, modified, validators }
     }
 }
 
@@ -126,7 +124,7 @@ impl DocumentCache {
 
     /// The document of `location`, where it is here and complete.
     pub fn known(&self, location: &DocumentLocation) -> Option<CachedDocument> {
-        self.record(&key(location))?.document(location)
+        Some(self.record(&key(location))?.document(location.clone()))
     }
 
     /// A reader at the start of a document, its compressions undone.
@@ -179,13 +177,13 @@ impl DocumentCache {
         }
         let key = key(&document.location);
         let Some(mut record) = self.record(&key) else { return Ok(document) };
-        record.base = Some(base.to_string());
+        record.base = Some(base.clone());
         if let Some((modified, validator)) = written {
-            record.modified = Some((modified.seconds, modified.nanos));
+            record.modified = Some(modified);
             record.validators.last_modified = validator;
         }
         self.write(&key, &record)?;
-        Ok(record.document(&document.location).unwrap_or(document))
+        Ok(record.document(document.location))
     }
 
     /// Begins to write a document of `location`.
@@ -299,14 +297,12 @@ impl NewDocument<'_> {
         let replaced = cache.record(&key).map(|before| before.content).filter(|before| *before != content);
         let path = cache.folder.join(&content);
         file.persist(&path).map_err(|cause| failed(&path)(cause.error))?;
-        let modified = modified.map(|time| (time.seconds, time.nanos));
-        let (named, base) = (location.to_string(), base.as_ref().map(Uri::to_string));
-        let record = Record { location: named, base, validators, modified, size, bytes, content };
+        let record = Record { location: location.to_string(), base, validators, modified, size, bytes, content };
         cache.write(&key, &record)?;
         if let Some(replaced) = replaced {
             cache.remove(&replaced)?;
         }
-        record.document(&location).ok_or_else(|| failed(&path)(io::ErrorKind::InvalidData.into()))
+        Ok(record.document(location))
     }
 }
 
