@@ -30,20 +30,16 @@ enum BodyState {
 }
 
 impl Body {
-    /// The body of `response`; its bytes count as the host's.
+    /// The body of `response`; its bytes count as the host's, and against `allowance`.
     pub(super) fn new(
         uri: Uri,
         response: reqwest::Response,
         expected: Option<u64>,
         speed: LowSpeed,
         permit: RequestPermit,
+        allowance: Option<Arc<Allowance>>,
     ) -> Body {
-        Body { uri, expected, got: 0, speed, allowance: None, state: BodyState::Open(response, Some(permit)) }
-    }
-
-    /// Its bytes count there.
-    pub(super) fn counted(self, allowance: Option<Arc<Allowance>>) -> Body {
-        Body { allowance, ..self }
+        Body { uri, expected, got: 0, speed, allowance, state: BodyState::Open(response, Some(permit)) }
     }
 
     /// The body of an answer that has none. Bytes that the server sends are not read.
@@ -84,13 +80,10 @@ impl Body {
             }
         };
         match &checked {
+            Ok(Some(_)) if self.expected != Some(self.got) => {}
             Ok(piece) => {
                 if let BodyState::Open(_, permit) = &mut self.state {
-                    if piece.is_none() || self.expected == Some(self.got) {
-                        if let Some(permit) = permit.take() {
-                            permit.finished();
-                        }
-                    }
+                    permit.take().into_iter().for_each(RequestPermit::finished);
                 }
                 if piece.is_none() {
                     self.state = BodyState::Ended;

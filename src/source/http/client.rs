@@ -14,7 +14,8 @@ use super::{Body, HttpConfig, HttpError, Posted, Request, Response, field, head,
 use crate::document::Uri;
 use crate::platform::descriptors::{self, close_spare};
 use crate::platform::error_chain::chain;
-use std::sync::{Arc, PoisonError, RwLock};
+use arc_swap::ArcSwap;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// How many redirects are followed.
@@ -27,7 +28,7 @@ const FORM_ANSWER: usize = 300;
 #[derive(Clone)]
 pub struct Client {
     pub(super) shared: Arc<SharedClient>,
-    own: Arc<RwLock<Arc<Own>>>,
+    own: Arc<ArcSwap<Own>>,
 }
 
 /// Rules for the Source's own host. An attempt keeps those that it began with.
@@ -43,7 +44,7 @@ pub(super) struct SharedClient {
     pub(super) transport: Transport,
     pub(super) hosts: Hosts,
     /// Replaced where the files of the credentials have changed.
-    keys: RwLock<Arc<Keys>>,
+    keys: ArcSwap<Keys>,
     changed: Option<ChangedCredentials>,
     /// Held while the files are looked at.
     rereading: tokio::sync::Mutex<()>,
@@ -76,11 +77,11 @@ impl Client {
         let allowed_names = allowed.iter().map(|allowed| allowed.host().into()).collect();
         let policy = AddressPolicy::new(own, allowed);
         Ok(Client {
-            own: Arc::new(RwLock::new(Arc::new(Own { policy, is_https }))),
+            own: Arc::new(ArcSwap::from_pointee(Own { policy, is_https })),
             shared: Arc::new(SharedClient {
                 transport: Transport::new(&config, proxies, allowed_names)?,
                 hosts: Hosts::new(config.rate, config.connections),
-                keys: RwLock::new(Arc::new(Keys::new(&config.credentials)?)),
+                keys: ArcSwap::from_pointee(Keys::new(&config.credentials)?),
                 changed: config.credentials.changed,
                 rereading: tokio::sync::Mutex::default(),
                 rewrites,
@@ -97,18 +98,17 @@ impl Client {
     /// `SCHEME://HOST[:PORT]`, as [`HttpConfig::own_authority`]. Clones made before do not know of it. https counts for good: credentials never
     /// go from it down to http.
     pub fn with_own_authority(&self, authority: &str) -> Client {
-        let own = Arc::new(RwLock::new(Arc::new(self.own().at(authority))));
+        let own = Arc::new(ArcSwap::from_pointee(self.own().at(authority)));
         Client { shared: Arc::clone(&self.shared), own }
     }
 
     /// Makes `authority` an own one too, for this client and all its clones.
     pub fn move_to(&self, authority: &str) {
-        let moved = Arc::new(self.own().at(authority));
-        *self.own.write().unwrap_or_else(PoisonError::into_inner) = moved;
+        self.own.store(Arc::new(self.own().at(authority)));
     }
 
     pub(super) fn own(&self) -> Arc<Own> {
-        Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner))
+        self.own.load_full()
     }
 
     /// The requests to each host since the client was made, clones included, busiest hosts first, and the state of each.
@@ -132,7 +132,7 @@ impl Client {
     }
 
     pub(super) fn keys(&self) -> Arc<Keys> {
-        Arc::clone(&self.shared.keys.read().unwrap_or_else(PoisonError::into_inner))
+        self.shared.keys.load_full()
     }
 
     /// Reads the files of the credentials again; whether there are others than `used` now.
@@ -148,7 +148,7 @@ impl Client {
             if keys.certificate() != used.certificate() {
                 self.shared.transport.identify(keys.certificate())?;
             }
-            *self.shared.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+            self.shared.keys.store(Arc::new(keys));
             Ok(())
         });
         match &renewed {
@@ -301,7 +301,7 @@ impl Client {
         } else {
             let permit = permit.reading(answer.round_trip);
             let allowance = self.shared.allowance.clone().filter(|_| !request.is_document);
-            response.body = Body::new(request.uri.clone(), answer.head, expected, low_speed, permit).counted(allowance);
+            response.body = Body::new(request.uri.clone(), answer.head, expected, low_speed, permit, allowance);
         }
         Ok(response)
     }

@@ -51,7 +51,7 @@ impl Client {
         }
         let expected = head.content_length().filter(|_| relayed.method() != reqwest::Method::HEAD);
         let allowance = self.shared.allowance.clone().filter(|_| relayed.method() == reqwest::Method::GET);
-        let body = Body::new(uri, head, expected, low_speed, permit.reading(round_trip)).counted(allowance);
+        let body = Body::new(uri, head, expected, low_speed, permit.reading(round_trip), allowance);
         let mut answer = http::Response::new(body);
         (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
         Ok(answer)
