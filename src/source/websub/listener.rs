@@ -6,12 +6,11 @@ use super::signature::is_genuine;
 use super::subscription::Mode;
 use super::{Delivery, Shared};
 use crate::document::{Uri, web_link::links_of_header};
-use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
-use hyper::body::{Body as _, Incoming};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Collected, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -199,16 +198,8 @@ async fn whole(body: Incoming, most: usize) -> Result<Bytes, DeliveryRefusal> {
     if body.size_hint().lower() > most as u64 {
         return Err(TOO_LARGE);
     }
-    let mut bytes = BytesMut::new();
-    let mut pieces = Body::new(body).into_data_stream();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|_| BROKEN)?;
-        if bytes.len() + piece.len() > most {
-            return Err(TOO_LARGE);
-        }
-        bytes.extend_from_slice(&piece);
-    }
-    Ok(bytes.freeze())
+    let read = Limited::new(body, most).collect().await;
+    read.map(Collected::to_bytes).map_err(|cause| if cause.is::<LengthLimitError>() { TOO_LARGE } else { BROKEN })
 }
 
 /// Returns whether the delivery says that it is of `topic` (Framework Notification, 4.3) and of no other.
