@@ -251,12 +251,19 @@ impl DownloadTask {
         }
     }
 
-    /// Waits without a body until a reader reads further; not for ever, and while many others are under way not for long.
+    /// Waits without a body until a reader reads further; not for ever, and while many others are under way not for long. For a reader
+    /// whose bytes have left the window all is fetched again.
     pub(super) async fn rest(&mut self) -> Result<(), Ended> {
         let mut limit = self.download.limit();
         loop {
             if self.intake.received < *limit.borrow_and_update() {
                 self.download.state().touch();
+                return Ok(());
+            }
+            let is_behind = self.download.state().demand.take_behind();
+            if is_behind {
+                self.begin_again(false).await;
+                self.download.state().count_again();
                 return Ok(());
             }
             let others = self.content.table.len();
