@@ -96,6 +96,13 @@ pub(super) struct Scene {
     pub(super) steps: &'static [Step],
 }
 
+impl Scene {
+    /// Two versions have one strong ETag: a digest alone tells which.
+    pub(super) fn needs_digest(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Serve(serve) if serve.tag == SAME))
+    }
+}
+
 const LARGE: Kind =
     Kind { length: Length::Large, is_vouched: None, is_measured: None, has_mirror: Some(false), published: None };
 const VOUCHED: Kind = Kind { is_vouched: Some(true), ..LARGE };

@@ -130,7 +130,8 @@ impl World {
     fn scenes(&self) -> Vec<Scene> {
         let first = if self.is_honest { 0 } else { self.seed as usize / 2 % 2 };
         let scenes = scenes(self.is_honest).into_iter().skip(first);
-        scenes.step_by(if self.is_honest { 1 } else { 2 }).collect()
+        let scenes = scenes.step_by(if self.is_honest { 1 } else { 2 });
+        scenes.filter(|scene| self.config.fixity != Fixity::Off || !scene.needs_digest()).collect()
     }
 
     /// Its scenes, and what comes by chance.
