@@ -5,7 +5,7 @@ use super::HANG;
 use super::places::MOMENT;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tokio::runtime::{Builder, Runtime};
 
 /// Content while it is mounted.
@@ -40,12 +40,12 @@ impl Mount {
     }
 }
 
-/// The files below `folder` by their number, and the bytes of their blocks. What is pinned has two names.
-pub(super) fn allocated(folder: &Path, files: &mut BTreeMap<u64, u64>) {
+/// The files below `folder` by their number: the bytes of their blocks, and a name. What is pinned has two names.
+pub(super) fn allocated(folder: &Path, files: &mut BTreeMap<u64, (u64, PathBuf)>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         match entry.metadata() {
             Ok(metadata) if metadata.is_dir() => allocated(&entry.path(), files),
-            Ok(metadata) => _ = files.insert(metadata.ino(), metadata.blocks() * 512),
+            Ok(metadata) => _ = files.insert(metadata.ino(), (metadata.blocks() * 512, entry.path())),
             // Evicted meanwhile.
             Err(_) => {}
         }
