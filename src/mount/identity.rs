@@ -66,7 +66,7 @@ impl Folders {
     pub(super) fn remove_unmade(&self) {
         let is_empty = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
         if is_empty(&self.own.join("spool")) {
-            let name = self.own.file_name().unwrap_or_default().display();
+            let name = self.own.file_name().unwrap_or_default().to_string_lossy();
             let away = self.mounts.join(format!("{CLEARED}{name}-{}", std::process::id()));
             let removed = fs::rename(&self.own, &away).and_then(|()| fs::remove_dir_all(&away));
             removed.unwrap_or_else(|cause| tracing::warn!(%cause, "the folder of a tree that was not made stays"));

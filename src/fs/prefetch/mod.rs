@@ -328,10 +328,13 @@ impl Prefetch {
                 let PrefetchState { tracker, tasks } = &mut *this.state();
                 let is_left = tracker.sweep(Instant::now(), |process| gone.contains(&process));
                 // Files that were read are ordered no more, but their reader waits for them.
-                let is_over = |ino: &Ino, task: &mut AbortHandle| {
-                    task.is_finished() || !tracker.is_ordered((Consumer::Bytes, *ino))
-                };
-                tasks.extract_if(is_over).for_each(|(_, task)| task.abort());
+                tasks.retain(|ino, task| {
+                    let is_wanted = !task.is_finished() && tracker.is_ordered((Consumer::Bytes, *ino));
+                    if !is_wanted {
+                        task.abort();
+                    }
+                    is_wanted
+                });
                 if !is_left {
                     this.has_walks.store(false, Ordering::Release);
                     return;
