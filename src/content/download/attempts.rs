@@ -157,13 +157,11 @@ impl DownloadTask {
                     // Others may reserve as much meanwhile.
                     self.intake.batch.clear();
                     self.find_room(error).await?;
-                    self.begin_again(false).await;
-                    self.download.state().count_again();
+                    self.receive_again().await;
                     continue;
                 }
                 Stop::Again => {
-                    self.begin_again(false).await;
-                    self.download.state().count_again();
+                    self.receive_again().await;
                     continue;
                 }
                 Stop::Rest => {

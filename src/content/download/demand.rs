@@ -4,7 +4,7 @@
 //! some blocks around what it reads ([`window`]), requested by a range.
 
 use crate::content::fixity::BLOCK;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -58,8 +58,8 @@ pub(super) struct Demand {
     prefetches: usize,
     /// A size or a verdict is waited for, whether readers follow or not.
     is_whole: bool,
-    /// A reader waits for bytes that are not kept any more.
-    is_behind: bool,
+    /// Ranges of `waiting` whose bytes are not kept any more.
+    behind: BTreeSet<(u64, u64)>,
 }
 
 /// The stream, as far as its limit depends on it.
@@ -91,6 +91,7 @@ impl Demand {
             if *readers == 0 {
                 self.waiting.remove(&range);
                 self.followed.remove(&range);
+                self.behind.remove(&range);
             }
         }
         self.note_left(here, now);
@@ -140,13 +141,16 @@ impl Demand {
         self.is_whole || self.prefetches > 0
     }
 
-    /// Takes the note that a reader waits for bytes that are not kept any more, and returns whether it was set.
-    pub(super) fn take_behind(&mut self) -> bool {
-        std::mem::take(&mut self.is_behind)
+    /// Returns whether a reader waits for bytes that are not kept any more: all is to be fetched again.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.behind.is_empty()
     }
 
-    pub(super) fn note_behind(&mut self) {
-        self.is_behind = true;
+    /// A reader waits for `range`, which is not kept any more.
+    pub(super) fn note_behind(&mut self, range: (u64, u64)) {
+        if self.waiting.contains_key(&range) {
+            self.behind.insert(range);
+        }
     }
 
     /// A reader of the stream has got the bytes up to `end`.
@@ -171,7 +175,8 @@ impl Demand {
     /// The stream begins at the first byte again.
     pub(super) fn restart(&mut self) {
         self.followed.clear();
-        (self.read, self.since, self.is_behind) = (0, 0, false);
+        self.behind.clear();
+        (self.read, self.since) = (0, 0);
     }
 
     /// The first range that a reader waits for.
@@ -293,6 +298,29 @@ mod tests {
             }
         }
         windows
+    }
+
+    /// Promise: what is fetched again is fetched for a reader that still waits for it.
+    #[test]
+    fn a_reader_is_behind_only_as_long_as_it_waits() {
+        let mut demand = Demand::default();
+        let (first, second) = ((0, BLOCK), (BLOCK, 2 * BLOCK));
+        demand.note_behind(first);
+        assert!(!demand.is_behind(), "nobody waits for it");
+
+        demand.await_range(first);
+        demand.await_range(second);
+        demand.note_behind(first);
+        demand.note_behind(second);
+        demand.leave_range(second, 0, Instant::now());
+        assert!(demand.is_behind());
+        demand.leave_range(first, 0, Instant::now());
+        assert!(!demand.is_behind());
+
+        demand.await_range(first);
+        demand.note_behind(first);
+        demand.restart();
+        assert!(!demand.is_behind(), "it is not behind a stream that begins again");
     }
 
     #[test]

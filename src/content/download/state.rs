@@ -393,7 +393,7 @@ impl DownloadState {
             }
         }
         if is_behind {
-            self.demand.note_behind();
+            self.demand.note_behind(asked);
         } else if self.attempt.is_announced {
             // Before the head of a resumed download an extent may serve it better.
             self.demand.follow(asked, self.followed_to(range.end));

@@ -238,7 +238,7 @@ impl DownloadTask {
                 self.download.state().touch();
                 return Ok(());
             }
-            if self.download.state().demand.take_behind() {
+            if self.download.state().demand.is_behind() {
                 return Err(Stop::Again);
             }
             match tokio::time::timeout(patience, limit.changed()).await {
@@ -260,10 +260,9 @@ impl DownloadTask {
                 self.download.state().touch();
                 return Ok(());
             }
-            let is_behind = self.download.state().demand.take_behind();
+            let is_behind = self.download.state().demand.is_behind();
             if is_behind {
-                self.begin_again(false).await;
-                self.download.state().count_again();
+                self.receive_again().await;
                 return Ok(());
             }
             let others = self.content.table.len();
@@ -432,6 +431,12 @@ impl DownloadTask {
             });
             let _ = dropped.await;
         }
+    }
+
+    /// Drops what is here to receive it again, which counts as progress.
+    pub(super) async fn receive_again(&mut self) {
+        self.begin_again(false).await;
+        self.download.state().count_again();
     }
 
     /// Keeps what is here for a later download.
