@@ -92,6 +92,11 @@ impl Screen<'_> {
         self.line("", text);
     }
 
+    /// A further line that quotes a document: its times stay.
+    pub fn quote(&mut self, text: impl Display) {
+        self.row(format!("{:TITLE$}{text}", ""));
+    }
+
     /// Lines below one title, up to a number; none where there are none.
     pub fn list(&mut self, title: &str, lines: impl IntoIterator<Item: Display, IntoIter: ExactSizeIterator>) {
         let lines = lines.into_iter();

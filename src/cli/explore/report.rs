@@ -243,8 +243,9 @@ impl Report {
         for (rule, broken) in &self.survey.deviations {
             let section = if rule.section().is_empty() { "" } else { &format!(" [section {}]", rule.section()) };
             screen.row(format!("  {}: {}{section}", rule.name(), thousands(broken.count)));
-            let example = |(location, example): &(_, _)| format!("{location}{}", place_and_value(example));
-            screen.list("", broken.examples.iter().map(example));
+            for (location, example) in &broken.examples {
+                screen.quote(format!("{location}{}", place_and_value(example)));
+            }
         }
     }
 

@@ -67,7 +67,7 @@ impl BlockCache {
         keys.iter().filter_map(|key| blocks.pop(key)).map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// Keeps `bytes` under a reservation of their own; false where the budget has none for them, or something else waits for it.
+    /// Keeps `bytes` under a separate reservation; false where the budget has none for them, or something else waits for memory.
     pub(in crate::content) fn keep(&self, key: CachedBlock, bytes: Bytes) -> bool {
         if self.budget.waiting() > 0 {
             return false;

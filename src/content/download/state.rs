@@ -84,7 +84,7 @@ impl Attempt {
 /// See the module.
 pub(in crate::content) struct DownloadState {
     pub(super) sink: Sink,
-    /// How far a large object in memory comes ahead of the first reader that waits.
+    /// Bytes that a large object in memory comes ahead of the first reader that waits.
     pub(super) window: u64,
     attempt: Attempt,
     pub(super) demand: Demand,

@@ -71,7 +71,7 @@ impl DownloadTable {
     }
 }
 
-/// One that has joined a download and waits, until this is dropped.
+/// A reader or prefetch that has joined a download. It waits until this is dropped.
 pub(super) struct Waiting<'t> {
     table: &'t DownloadTable,
     ino: Ino,

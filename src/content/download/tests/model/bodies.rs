@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 /// Bytes of the longest body.
 const LONGEST: u64 = 2 * WHOLE_LIMIT + 5 * BLOCK + 99;
 
-/// Bytes between those of one body and those of another that has no bytes of its own.
+/// Bytes by which a version made of the other body is shifted.
 const SHIFT: u64 = 4096 + 8;
 
 /// Two bodies without a page in common; all others are made of these.
@@ -119,7 +119,7 @@ impl Body {
         bytes.into()
     }
 
-    /// Whether these are its bytes from `at` on.
+    /// Returns whether these are its bytes from `at` on.
     pub(super) fn has(&self, at: u64, piece: &[u8]) -> bool {
         let range = at..at + piece.len() as u64;
         if range.end > self.length {

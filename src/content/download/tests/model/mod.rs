@@ -29,7 +29,7 @@ use world::World;
 /// Worlds at a time: some wait while others are at work.
 const AT_ONCE: usize = 6;
 
-/// Where a read may fail it does so soon.
+/// The deadline of a read that may fail.
 const SOON: Duration = Duration::from_secs(2);
 
 /// The longest time that anything may take on a busy machine.
@@ -45,7 +45,7 @@ static READS: AtomicU64 = AtomicU64::new(0);
 struct File {
     kind: Kind,
     bodies: Vec<Arc<Body>>,
-    /// Of its versions the one that is published in a scene, and the one that is wrong there.
+    /// The version that is published in a scene, and the one that is wrong there.
     cast: [usize; 2],
     /// Its own address, and that of a mirror.
     places: [usize; 2],
@@ -53,7 +53,7 @@ struct File {
     shown: Shown,
 }
 
-/// What reads change: locked for moments.
+/// State that reads change: locked for moments.
 struct Model {
     files: Vec<File>,
     events: UnboundedReceiver<Event>,
@@ -63,7 +63,7 @@ struct Model {
 }
 
 impl Model {
-    /// What content has told since the last look.
+    /// Takes the events since the last look.
     fn hear(&mut self) {
         while let Ok(event) = self.events.try_recv() {
             let (Event::Poisoned(ino)
@@ -82,7 +82,7 @@ impl Model {
     }
 }
 
-/// What fails in one thread fails the test.
+/// A failure in one thread fails the test.
 fn finished<T>(task: std::thread::Result<T>) -> T {
     task.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -61,7 +61,7 @@ pub(super) struct Place {
     pub(super) delay: Duration,
     /// The time for which a long body pauses.
     pub(super) hold: Option<Duration>,
-    /// What happens to the next answers.
+    /// Faults of the next answers.
     pub(super) turns: VecDeque<Turn<usize>>,
     /// The versions of which it has sent bytes, a bit for each.
     pub(super) met: u32,
@@ -154,18 +154,18 @@ impl Place {
         }
     }
 
-    /// Whether two versions have one strong ETag.
+    /// Returns whether two versions have one strong ETag.
     pub(super) fn is_liar(&self) -> bool {
         self.tag == Tag::Same
     }
 
-    /// Whether the announced length says nothing of the version.
+    /// Returns whether the announced length says nothing of the version.
     pub(super) fn hides_length(&self) -> bool {
         let is_unsized = self.is_lengthless || self.turns.contains(&Turn::Unsized);
         self.lie > 0 || is_unsized || self.ranges == Ranges::Lengthless
     }
 
-    /// Where the next answer breaks off, in percent. An error: it is a refusal.
+    /// The percentage after which the next answer breaks off. An error: it is a refusal.
     fn next_turn(&mut self, is_of_bytes: bool) -> Result<Option<u64>, ()> {
         while let Some(turn) = self.turns.front().copied().filter(|_| is_of_bytes) {
             if turn == Turn::Refuse {

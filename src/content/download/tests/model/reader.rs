@@ -44,7 +44,7 @@ pub(super) struct Reader {
     pub(super) random: Random,
     /// Pages by which versions are told apart.
     pub(super) telling: Vec<u64>,
-    /// What it has read.
+    /// The pages that it has read.
     pub(super) own: Pages,
 }
 
@@ -114,7 +114,7 @@ impl Reader {
         }
     }
 
-    /// Whether it goes on.
+    /// Returns whether it continues.
     async fn read_at(&mut self, spec: &FetchSpec, offset: u64, length: u64) -> bool {
         let begun = {
             let mut model = self.model.lock().unwrap();

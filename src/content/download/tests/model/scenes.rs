@@ -1,10 +1,10 @@
-//! What a file goes through where a fault would show: each scene aims at a promise.
+//! Scenes: steps in which a fault would show. Each aims at a promise.
 
 use super::bodies::{Length, Variant};
 use super::places::{Ranges, Tag};
 use super::reader::Manner;
 
-/// What happens next, mostly to the file that the world looks at.
+/// The next event, mostly of the file that the world looks at.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     Read(Manner),
@@ -42,7 +42,7 @@ pub(super) enum Version {
     Alike,
 }
 
-/// What happens to one answer.
+/// The fault of one answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn<V> {
     /// It breaks off after so many percent.
@@ -62,7 +62,7 @@ pub(super) enum At {
     Mirror,
 }
 
-/// How a place answers.
+/// The way in which a place answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Serve {
     pub(super) at: At,
@@ -76,7 +76,7 @@ pub(super) struct Serve {
     pub(super) turns: &'static [Turn<Version>],
 }
 
-/// Of what a scene plays: left open it is by chance.
+/// The file that a scene plays with. What is left open is by chance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind {
     pub(super) length: Length,
@@ -146,7 +146,7 @@ const fn scene(kind: Kind, steps: &'static [Step]) -> Scene {
     Scene { kind, steps }
 }
 
-/// What was handed out without a verdict binds what comes later.
+/// Bytes handed out without a verdict bind those that come later.
 const UNJUDGED: [Scene; 8] = [
     scene(UNVOUCHED, &[serve(BROKEN), WHOLE, serve(WRONG), Step::Forget, SAMPLE, WHOLE, SAMPLE]),
     scene(UNVOUCHED, &[serve(BROKEN), WHOLE, serve(UNTAGGED), Step::Forget, SAMPLE, WHOLE]),
@@ -221,7 +221,7 @@ const ALIKE: [Scene; 3] = [
     ),
 ];
 
-/// What was verified binds what comes later.
+/// Verified bytes bind those that come later.
 const VERIFIED: [Scene; 5] = [
     scene(LARGE, &[serve(RIGHT), WHOLE, Step::Evict, serve(OF_ANY_TAG), SAMPLE, WHOLE]),
     scene(
@@ -236,7 +236,7 @@ const VERIFIED: [Scene; 5] = [
     ),
 ];
 
-/// What is published counts: before the end, at the end, and after what was wrong.
+/// Published digests and lengths count: before the end, at the end, and after wrong bytes.
 const PUBLISHED: [Scene; 9] = [
     scene(VOUCHED, &[serve(WRONG), read(Manner::EndFirst), serve(RIGHT), Step::Forget, WHOLE]),
     scene(VOUCHED, &[serve(Serve { version: Version::Of(Variant::Other), ..RIGHT }), read(Manner::EndFirst), SAMPLE]),
@@ -295,7 +295,7 @@ const RESUMED: [Scene; 8] = [
             SAMPLE,
         ],
     ),
-    // Of two versions: the verdict tells.
+    // Two versions are mixed, and the verdict shows it.
     scene(
         VOUCHED,
         &[
@@ -357,7 +357,7 @@ const SHARED: [Scene; 5] = [
     ),
 ];
 
-/// What servers without fault may meet: no read fails.
+/// Events at servers without a fault: no read fails.
 const HONEST: [Scene; 4] = [
     scene(ANY, &[WHOLE, SAMPLE, Step::Evict, read(Manner::Tail), Step::Restart, WHOLE]),
     scene(ANY, &[read(Manner::EndFirst), Step::Pin, Step::Evict, read(Manner::Shuffled)]),

@@ -1,4 +1,4 @@
-//! What was shown of one inode, and the promises that bind it.
+//! The bytes shown of one inode, and the promises that bind them.
 
 use super::bodies::Body;
 use super::places::Place;
@@ -19,7 +19,7 @@ type Versions = u32;
 /// Pages, and the versions that each is of.
 pub(super) type Pages = HashMap<u64, Versions>;
 
-/// What was shown of an inode.
+/// The bytes shown of an inode.
 pub(super) struct Shown {
     pub(super) spec: FetchSpec,
     fixity: Fixity,
@@ -213,7 +213,7 @@ impl Shown {
             if let Some(right) = self.right.filter(|_| is_small || self.is_doubted) {
                 assert_ne!(found & right, 0, "{} are not those that are published", place());
             }
-            // Of a page whose other bytes were not read nothing is kept.
+            // A page that was read in part is not kept.
             let is_whole = at == page * PAGE && (next == at + PAGE || Some(next) == size);
             if is_whole {
                 *own.entry(page).or_insert(Versions::MAX) &= found;

@@ -22,7 +22,7 @@ const FILES: usize = 4;
 /// Steps by chance at the end of a world.
 const STEPS: u64 = 12;
 
-/// What the index grows by may be over the quota until the next write.
+/// Bytes by which the index may grow over the quota until the next write.
 const INDEX: u64 = 1 << 20;
 
 /// The settings of a world's mounts.
@@ -463,7 +463,7 @@ impl World {
         }
     }
 
-    /// What is held in memory alone cannot be pinned.
+    /// Returns whether it is on the disk: an object in memory alone cannot be pinned.
     fn is_on_disk(&self, ino: Ino) -> bool {
         self.content().object(ino).is_some() && self.content().is_whole(ino)
     }
@@ -487,7 +487,7 @@ impl World {
         model.files.iter_mut().for_each(|file| file.shown.restart(is_orderly));
     }
 
-    /// What holds after each step.
+    /// Checks the promises after a step.
     fn check(&mut self) {
         self.model.lock().unwrap().hear();
         self.check_quota();
@@ -518,7 +518,7 @@ impl World {
         }
     }
 
-    /// What the rest of a mount does after an event: the name has another inode.
+    /// Gives new inodes to the files that an event was about, as the rest of a mount does.
     fn renew_past_files(&mut self) {
         let changed = std::mem::take(&mut self.model.lock().unwrap().changed);
         for file in 0..self.files() {
@@ -533,7 +533,7 @@ impl World {
         }
     }
 
-    /// What is here whole is one version, and all that was shown is of it. What is told of it is what was found.
+    /// Checks a file that is here whole: it is one version, all that was shown is of it, and `status` tells the truth.
     fn check_file(&self, file: usize) {
         let mut model = self.model.lock().unwrap();
         let spec = model.files[file].shown.spec.clone();
